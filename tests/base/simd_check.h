@@ -105,6 +105,15 @@ void check_exp2_product() {
   EXPECT_EQ(y[0], 1);
   for (int i = 1; i < 5; ++i) EXPECT_EQ(y[i], 0) << i;
   EXPECT_TRUE(std::isnan(y[5]));
+  // Around the smallest normal number nothing but the power, or zero.
+  constexpr T kSmallest = std::numeric_limits<T>::min();
+  const auto exponents = grid<T>(std::log2(kSmallest) - 3, std::log2(kSmallest) + 3, 4000);
+  const auto powers = map<T>(exponents, [](Vec<T> v) { return exp2_product<T>(v, splat(T(1))); });
+  for (size_t i = 0; i < exponents.size(); ++i) {
+    const long double power = std::exp2(static_cast<long double>(exponents[i]));
+    if (power < kSmallest) EXPECT_EQ(powers[i], 0) << exponents[i];
+    if (power > 1.5 * kSmallest || powers[i] != 0) EXPECT_LT(ulps<T>(powers[i], power), most) << exponents[i];
+  }
   // Beyond the range every remainder that an exponent can leave in its field comes once, also those that
   // wrap.
   for (const T value : map<T>(grid<T>(most * 1.1, most * 10, 10000), f)) EXPECT_EQ(value, 0);

@@ -170,9 +170,10 @@ SIGNET_INLINE Vec<double> exp<double>(Vec<double> x) {
   return x != x ? x : p * first * second;
 }
 
-// 2^(a b) for a b <= 0, under 2 ulp (double: 3) of the power of the unrounded product (rounded without FMA):
-// half the work of exp, for inner loops. Exactly 1 at 0, exactly 0 where the result would be subnormal, keeps
-// NaN. The exponent is added to p's bits without a sign, since it wraps in the lanes that become 0.
+// 2^(a b) for a b <= 127 (double: 1023), under 2 ulp (double: 3) of the power of the unrounded product
+// (rounded without FMA): half the work of exp, for inner loops. Exactly 1 at 0, exactly 0 below 2^-125.5
+// (2^-1021.5), where the result might be subnormal; keeps NaN. The exponent is added to p's bits without a
+// sign, since it wraps in the lanes that become 0.
 template <class T>
 SIGNET_INLINE Vec<T> exp2_product(Vec<T> a, Vec<T> b);
 template <>
@@ -189,7 +190,7 @@ SIGNET_INLINE Vec<float> exp2_product<float>(Vec<float> a, Vec<float> b) {
   p = p * r + 0.6931472595060554f;
   p = p * r + 1.0f;
   const B scaled = reinterpret_cast<B>(p) + (reinterpret_cast<B>(shifted) << 23);
-  return reinterpret_cast<Vec<float>>(shifted < magic - 126.0f ? B{} : scaled);
+  return reinterpret_cast<Vec<float>>(shifted < magic - 125.0f ? B{} : scaled);
 }
 template <>
 SIGNET_INLINE Vec<double> exp2_product<double>(Vec<double> a, Vec<double> b) {
@@ -201,7 +202,7 @@ SIGNET_INLINE Vec<double> exp2_product<double>(Vec<double> a, Vec<double> b) {
   Vec<double> p = splat(1.0);
   for (int k = 13; k >= 1; --k) p = p * r * (kLn2 / k) + 1.0;
   const B scaled = reinterpret_cast<B>(p) + (reinterpret_cast<B>(shifted) << 52);
-  return reinterpret_cast<Vec<double>>(shifted < magic - 1022.0 ? B{} : scaled);
+  return reinterpret_cast<Vec<double>>(shifted < magic - 1021.0 ? B{} : scaled);
 }
 
 // log(1 + x) for x in [0, 1]: 2 atanh(x / (2 + x)), a series in s^2 with s <= 1/3. Enough for softplus.
