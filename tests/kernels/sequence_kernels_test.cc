@@ -30,6 +30,19 @@ TEST(Attention, CpuMatchesReference) {
   });
 }
 
+// A key that is no number makes every output after it none, also where its block has no other.
+TEST(Attention, KeysThatAreNoNumbersShow) {
+  test::for_each_isa([] {
+    for (const int64_t bad : {1, 64}) {
+      AttentionShape shape;
+      shape.batch = 1, shape.time = 70, shape.heads = 1, shape.width = 4;
+      test::AttentionProblem problem(shape, 2);
+      std::fill_n(problem.k.begin(), bad * shape.width, std::numeric_limits<double>::quiet_NaN());
+      for (const double o : test::solve(problem, OnCpu<float>{}).at("o")) EXPECT_TRUE(std::isnan(o)) << bad;
+    }
+  });
+}
+
 TEST(Attention, ReferenceGradients) {
   AttentionShape shape;
   shape.batch = 2, shape.time = 5, shape.heads = 2, shape.width = 4, shape.scale = 0.7,
