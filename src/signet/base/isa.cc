@@ -43,16 +43,21 @@ Isa& chosen() {
 
 Isa best_isa() {
 #ifdef SIGNET_X86
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+  // All that isa_target.h compiles for: a virtual machine may hide any of it.
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c") ||
+      !__builtin_cpu_supports("bmi2"))
+    return Isa::kBase;
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
+      !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
+      !__builtin_cpu_supports("avx512cd"))
+    return Isa::kAvx2;
 #ifdef SIGNET_AMX
-    if (has_tiles()) return Isa::kAmx;
+  if (has_tiles()) return Isa::kAmx;
 #endif
-    return Isa::kAvx512;
-  }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::kAvx2;
-#endif
+  return Isa::kAvx512;
+#else
   return Isa::kBase;
+#endif
 }
 
 Isa current_isa() { return chosen(); }
