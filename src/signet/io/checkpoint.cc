@@ -198,7 +198,7 @@ std::string retire(const std::string& checkpoints, const std::string& name) {
   return old;
 }
 
-// Gives the finished directory its name. Between the two renames an older one of the same step is found under
+// Gives the finished directory its name. Between the two renames an older one of the same step is found by
 // its
 // ".old-" name.
 void publish(const std::string& checkpoints, const std::string& temporary, const std::string& name) {
