@@ -532,6 +532,53 @@ TEST(Sampler, PackedRowsAreTheStreamOfShuffledDocuments) {
   }
 }
 
+TEST(DocumentSource, LinesEndAsOnUnixOrWindows) {
+  const TemporaryDirectory directory;
+  auto options = options_for(directory, {directory / "in.txt"});
+  options.source.format = "lines";
+  for (const char* last : {"", "\r\n"}) {
+    write_text(directory / "in.txt", std::string("one\r\n\r\ntwo \nthree\rfour\r\r\nfive") + last);
+    EXPECT_EQ(tokenized(directory, options),
+              (std::vector<std::string>{"one", "two ", "three\rfour\r", "five"}));
+  }
+  options.source.format = "text";
+  EXPECT_EQ(tokenized(directory, options)[0].substr(0, 7), "one\r\n\r\n");
+}
+
+TEST(DocumentSource, ANamedFileWithZeroBytesIsReadAndTold) {
+  const TemporaryDirectory directory;
+  const std::string utf16("h\0i\0\n\0", 6);
+  write_text(directory / "in.txt", utf16);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(tokenized(directory, options_for(directory, {directory / "in.txt"})),
+            std::vector<std::string>{utf16});
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("in.txt holds zero bytes"), std::string::npos);
+}
+
+TEST(Sampler, OnceMeansThatNothingComesAgain) {
+  const TemporaryDirectory directory;
+  write_documents(directory, 40);
+  const Corpus corpus(directory / "data");
+  const int64_t stream = corpus.tokens(Corpus::kTrain) + 40;
+  for (const int64_t context : {int64_t{1}, int64_t{7}, int64_t{64}, stream - 1, stream, 10 * stream}) {
+    const Sampler once(corpus, Corpus::kTrain, {5, context, true, true}),
+        ever(corpus, Corpus::kTrain, {5, context, true});
+    std::vector<int32_t> row(static_cast<size_t>(context) + 1), same = row;
+    int64_t inputs = 0;
+    for (int64_t i = 0; i < once.rows_per_epoch(); ++i) {
+      const int64_t here = once.row(i, row.data());
+      ever.row(i, same.data());
+      EXPECT_TRUE(std::equal(row.begin(), row.begin() + here + (inputs + here < stream), same.begin()));
+      inputs += here;
+      EXPECT_EQ(here, inputs < stream ? context : (stream - 1) % context + 1);
+      if (inputs == stream) {
+        EXPECT_EQ(row[static_cast<size_t>(here)], 256);  // behind the last document
+      }
+    }
+    EXPECT_EQ(inputs, stream);
+  }
+}
+
 TEST(Sampler, RowsOfOneDocumentCoverEachOnceAndEndWithStart) {
   const TemporaryDirectory directory;
   write_documents(directory, 80);

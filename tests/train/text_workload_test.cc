@@ -79,6 +79,22 @@ TEST(TextConfig, RoundTripsAndRefusesWhatIsForTasks) {
                      ErrorCode::kUsage, "deltanet-10m");
 }
 
+// What other programs know as a Mamba has a norm before the head; on tasks it is the paper's, which has none.
+TEST(TextConfig, EveryArchitectureIsALanguageModelByDefault) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  for (const char* architecture : {"mamba", "deltanet", "dense", "deltanet+mamba"}) {
+    const auto model = resolve_config({.architecture = architecture, .data = {directory / "a"}}).model;
+    EXPECT_TRUE(model.final_norm) << architecture;
+    EXPECT_EQ(model.embedding_init, 0.02) << architecture;
+    EXPECT_EQ(model.head_init, "normal") << architecture;
+  }
+  EXPECT_FALSE(
+      resolve_config({.architecture = "mamba", .set = {"model.final_norm=false"}, .data = {directory / "a"}})
+          .model.final_norm);
+  EXPECT_FALSE(resolve_config({.task = "parity", .architecture = "mamba"}).model.final_norm);
+}
+
 TEST(TextConfig, ThePlanOfMemoryCountsItsRows) {
   const TemporaryDirectory directory;
   make_data(directory, "a", "cat");
@@ -264,10 +280,29 @@ TEST(TextEvaluation, WhatNoRowReachesHasNoRunningMean) {
   train::Run run(small_config(directory, {"a"}));
   TextEvaluationRequest request;
   request.context = 10'000, request.rows = 13, request.packed = false;
-  const auto found = evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request);
+  const auto found = *evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request);
   EXPECT_TRUE(found.by_position.front().running);
   EXPECT_FALSE(found.by_position.back().running);
   EXPECT_TRUE(text_evaluation_json(found)["by_position"].back()["running"].is_null());
+}
+
+// Text that comes again would be no further sample: intervals would shrink, and a model may know it by then.
+TEST(TextEvaluation, MeasuresNoTextTwice) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  const text::Corpus corpus(directory / "a");
+  const auto& documents = corpus.documents(text::Corpus::kHeldOut);
+  const int64_t all = corpus.tokens(text::Corpus::kHeldOut) + static_cast<int64_t>(documents.size());
+  train::Run run(small_config(directory, {"a"}));
+  for (const bool packed : {true, false})
+    for (const int64_t context : {16, 100'000}) {
+      TextEvaluationRequest request;
+      request.context = context, request.rows = 100'000, request.packed = packed;
+      const auto found = *evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request);
+      EXPECT_EQ(found.tokens, all);
+      EXPECT_EQ(found.bytes, corpus.bytes(text::Corpus::kHeldOut));
+      EXPECT_EQ(found.rows, rows_to_evaluate(corpus, request));
+    }
 }
 
 TEST(TextEvaluation, OneRowShowsNoError) {
@@ -279,7 +314,7 @@ TEST(TextEvaluation, OneRowShowsNoError) {
     TextEvaluationRequest request;
     request.context = 16, request.rows = rows;
     const auto json =
-        text_evaluation_json(evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request));
+        text_evaluation_json(*evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request));
     EXPECT_EQ(json["loss_error"].is_null(), rows == 1);
     EXPECT_EQ(json["by_position"][0]["nll_error"].is_null(), rows == 1);
     EXPECT_EQ(json["by_position"][0]["running_error"].is_null(), rows == 1);
@@ -294,8 +329,8 @@ TEST(TextEvaluation, IsTheMeanOfTheModelsLogProbabilitiesByPosition) {
   for (const bool packed : {true, false}) {
     TextEvaluationRequest request;
     request.context = 50, request.rows = 13, request.packed = packed;
-    const auto found = evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request);
-    const text::Sampler sampler(corpus, text::Corpus::kHeldOut, {0, 50, packed});
+    const auto found = *evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request);
+    const text::Sampler sampler(corpus, text::Corpus::kHeldOut, {0, 50, packed, true});
     std::vector<int32_t> row(51);
     double sum = 0, third = 0, running = 0;
     int64_t tokens = 0, thirds = 0, full = 0;
@@ -329,7 +364,7 @@ TEST(TextEvaluation, IsTheMeanOfTheModelsLogProbabilitiesByPosition) {
     EXPECT_LT(found.bytes, found.tokens);
     const int before = thread_count();
     set_thread_count(3);
-    const auto threads = evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request);
+    const auto threads = *evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request);
     set_thread_count(before);
     EXPECT_EQ(threads.nll.mean, found.nll.mean);
   }

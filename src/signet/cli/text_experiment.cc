@@ -277,10 +277,11 @@ void TextExperiment::measure(const std::string& out, const train::SweepSummary& 
       const auto evaluate = [&](int64_t length, int64_t count) {
         train::TextEvaluationRequest request;
         request.context = length, request.rows = count, request.device = device;
-        auto measured = train::text_evaluation_json(
-            train::evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request, nullptr, go_on));
-        if (const int signal = StopSignal::requested())
-          StopSignal::fail_stopped(signal, "the same command goes on with what is missing");
+        const auto evaluation =
+            train::evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request, nullptr, go_on);
+        if (!evaluation)
+          StopSignal::fail_stopped(StopSignal::requested(), "the same command goes on with what is missing");
+        auto measured = train::text_evaluation_json(*evaluation);
         measured["context"] = length;
         return measured;
       };

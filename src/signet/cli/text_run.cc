@@ -9,6 +9,7 @@
 #include "signet/base/hash.h"
 #include "signet/base/progress.h"
 #include "signet/base/signals.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/print_as_json.h"
 #include "signet/io/run_directory.h"
@@ -101,12 +102,16 @@ int evaluate_text_run(const std::string& directory, const TextEvalOptions& optio
     const bool held_out = !corpus.documents(text::Corpus::kHeldOut).empty();
     request.split = held_out ? text::Corpus::kHeldOut : text::Corpus::kTrain;
     StopSignal signals;
-    Progress progress("evaluate", request.rows, 0, ProgressStyle::of_stderr(options.quiet));
+    const int64_t rows = train::rows_to_evaluate(corpus, request);
+    Progress progress("evaluate", rows, 0, ProgressStyle::of_stderr(options.quiet));
     const auto evaluation = train::evaluate_text(
         run.model(), run.dtype(), run.weights(), corpus, request,
         [&](int64_t done) { progress.update(done, ""); }, [] { return StopSignal::requested() == 0; });
     progress.finish();
-    if (const int signal = StopSignal::requested()) StopSignal::fail_stopped(signal, "nothing was changed");
+    if (!evaluation) StopSignal::fail_stopped(StopSignal::requested(), "nothing was changed");
+    if (rows < request.rows)
+      tell(fmt::format("signet: {} fills {} of {}, and {} were asked for", printable(path),
+                       count_of(rows, "row"), count_of(request.context, "token"), request.rows));
     std::vector<train::BlockSpectrum> spectra;
     if (options.eigenvalues)
       spectra =
@@ -117,12 +122,12 @@ int evaluate_text_run(const std::string& directory, const TextEvalOptions& optio
                                                               {"split", held_out ? "held out" : "train"},
                                                               {"context", request.context},
                                                               {"packed", request.packed}});
-      result.update(train::text_evaluation_json(evaluation));
+      result.update(train::text_evaluation_json(*evaluation));
       if (options.eigenvalues) result["eigenvalues"] = train::text_spectra_json(spectra);
       continue;
     }
     if (path != paths[0]) fmt::print("\n");
-    print_evaluation(path, evaluation, held_out);
+    print_evaluation(path, *evaluation, held_out);
     if (options.eigenvalues) print_spectra(spectra);
   }
   if (options.json)

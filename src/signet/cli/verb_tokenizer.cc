@@ -149,7 +149,7 @@ class TokenizerVerb final : public Verb {
     while (source.next(record)) {
       std::vector<int32_t> ids;
       for (const auto& word : split(record.text, ' ')) {
-        if (word.empty() || word == "\r") continue;
+        if (word.empty()) continue;
         const int64_t id = parse_int(word, "a token id");
         if (id < 0 || id >= tokenizer.vocabulary())
           bad_input("token {}: the vocabulary has {}", id, tokenizer.vocabulary());

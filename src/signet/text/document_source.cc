@@ -6,6 +6,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/hash.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/io/json.h"
 
@@ -98,6 +99,11 @@ bool DocumentSource::open_next() {
       stream_.reset();
       continue;
     }
+    if (pending_.find('\0') != pending_.npos)
+      tell(fmt::format(
+          "signet: {} holds zero bytes, which no text has, and is read as it is; xz, bzip2 and zip "
+          "are unpacked, and UTF-16 is made UTF-8, by other programs",
+          printable(files_[index])));
     json_ = looks_like_json(files_[index]);
     separator_ = json_ || options_.format == "lines" ? "\n" : options_.separator;
     at_end_ = false;
@@ -132,6 +138,8 @@ bool DocumentSource::next(Record& record) {
     if (found != pending_.npos || at_end_) {
       record.text.assign(pending_, taken_, std::min(found, pending_.size()) - taken_);
       taken_ = searched_ = found == pending_.npos ? pending_.size() : found + separator_.size();
+      // Lines of Windows end with "\r\n".
+      if (options_.format == "lines" && record.text.ends_with('\r')) record.text.pop_back();
       record.json = json_;
       record.number = ++number_;
       record.file = current_ - 1;

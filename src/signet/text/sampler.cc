@@ -48,7 +48,8 @@ Sampler::Sampler(const Corpus& corpus, Corpus::Split split, const SamplerOptions
     bad_input("{} has no {} documents: {}", printable(corpus.folder()),
               split == Corpus::kTrain ? "training" : "held-out",
               split == Corpus::kTrain ? "tokenize more text" : "tokenize more text, or raise --held-out");
-  rows_ = options_.packed ? std::max<int64_t>(1, units_ / options_.context) : units_;
+  const int64_t whole = units_ / options_.context, begun = units_ % options_.context > 0;
+  rows_ = !options_.packed ? units_ : options_.once ? whole + begun : std::max<int64_t>(1, whole);
 }
 
 Sampler::~Sampler() = default;
@@ -82,9 +83,10 @@ int64_t Sampler::row(int64_t index, int32_t* tokens) const {
 
 int64_t Sampler::packed_row(int64_t index, int32_t* tokens) const {
   const int32_t start = corpus_.tokenizer().start();
-  int64_t left = options_.context + 1;
   const int64_t first = index * options_.context;
   int64_t epoch = first / units_, at = first % units_;
+  const int64_t inputs = options_.once ? std::min(options_.context, units_ - at) : options_.context;
+  int64_t left = inputs + 1;
   while (left > 0) {
     const auto order = this->order(epoch);
     const auto found = std::upper_bound(order->before.begin(), order->before.end(), at) - 1;
@@ -107,7 +109,7 @@ int64_t Sampler::packed_row(int64_t index, int32_t* tokens) const {
     ++epoch;
     at = 0;
   }
-  return options_.context;
+  return inputs;
 }
 
 int64_t Sampler::document_row(int64_t index, int32_t* tokens) const {

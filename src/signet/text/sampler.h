@@ -5,6 +5,9 @@
 //   start doc start doc start doc ...
 // at multiples of the context, so that a row begins and ends anywhere and holds parts of several documents.
 // Otherwise a row is (a piece of) one document, `start` first, and is shorter than the context at its end.
+//
+// Training goes from one epoch into the next; `once` is for what is measured, where a text that comes again
+// would count twice: packed rows end with the epoch, so that its last one may be shorter, too.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,7 @@ struct SamplerOptions {
   uint64_t seed = 0;
   int64_t context = 0;
   bool packed = true;
+  bool once = false;
 };
 
 class Sampler {
@@ -31,7 +35,7 @@ class Sampler {
   // Inputs and the token after each: fills tokens[0..n] and returns n <= context, the number of inputs. The
   // token after the last of a document is `start`. From any thread.
   int64_t row(int64_t index, int32_t* tokens) const;
-  int64_t rows_per_epoch() const { return rows_; }
+  int64_t rows_per_epoch() const { return rows_; }  // with `once` there are no others
   // The documents of the split in the order of an epoch: the i-th of it.
   int64_t document(int64_t epoch, int64_t i) const;
 

@@ -106,6 +106,10 @@ void set_text_defaults(RunConfig& config) {
   train.validate_every = 500;
   train.validate_samples = 32;
   config.eval.samples = 64;
+  // As every preset has it; other programs know no language model without the norm.
+  config.model.final_norm = true;
+  config.model.embedding_init = 0.02;
+  config.model.head_init = "normal";
 }
 
 // presets/deltanet.yaml has "10m" under deltanet-10m.
@@ -185,12 +189,12 @@ RunConfig resolve_config(const ConfigSources& sources) {
   const auto read = [&](const std::vector<std::string>& recipe) {
     RunConfig config;
     config.task.name = task;
+    in_file(architecture_of_file, sources.file, "model.architecture",
+            [&] { config.model = models::ModelConfig::for_architecture(architecture); });
     if (on_text) {
       config.data.paths = {""};  // which makes it one on text; they are named below
       set_text_defaults(config);
     }
-    in_file(architecture_of_file, sources.file, "model.architecture",
-            [&] { config.model = models::ModelConfig::for_architecture(architecture); });
     io::Fields fields = io::fields_of(config);
     if (!sources.preset.empty()) fields.load(preset, "preset " + sources.preset);
     for (const auto& assignment : recipe) fields.set(assignment);

@@ -94,6 +94,10 @@ class TextTally {
   TextEvaluation result_;
 };
 
+text::Sampler sampler_of(const text::Corpus& corpus, const TextEvaluationRequest& request) {
+  return {corpus, request.split, {request.seed, request.context, request.packed, /*once=*/true}};
+}
+
 // Some rows at a time, slot by slot.
 class RowScorer {
  public:
@@ -168,14 +172,19 @@ double TextEvaluation::bits_per_byte() const {
   return bytes ? nll.mean * static_cast<double>(tokens) / (std::log(2.0) * static_cast<double>(bytes)) : 0;
 }
 
-TextEvaluation evaluate_text(const models::Model& model, DType dtype, void* weights,
-                             const text::Corpus& corpus, const TextEvaluationRequest& wanted,
-                             const std::function<void(int64_t)>& progress,
-                             const std::function<bool()>& go_on) {
+int64_t rows_to_evaluate(const text::Corpus& corpus, const TextEvaluationRequest& request) {
+  return std::min(request.rows, sampler_of(corpus, request).rows_per_epoch());
+}
+
+std::optional<TextEvaluation> evaluate_text(const models::Model& model, DType dtype, void* weights,
+                                            const text::Corpus& corpus, const TextEvaluationRequest& wanted,
+                                            const std::function<void(int64_t)>& progress,
+                                            const std::function<bool()>& go_on) {
   TextEvaluationRequest request = wanted;
   if (!model.state_on_gpu()) request.device = {};
   const models::PlacedWeights placed(model, dtype, weights, request.device);
-  const text::Sampler sampler(corpus, request.split, {request.seed, request.context, request.packed});
+  const text::Sampler sampler = sampler_of(corpus, request);
+  request.rows = std::min(request.rows, sampler.rows_per_epoch());
   const auto ends = bin_ends(request.context);
   const RowScorer scorer(model, dtype, placed.data(), corpus, sampler, request, ends);
   TextTally tally(ends);
@@ -189,7 +198,7 @@ TextEvaluation evaluate_text(const models::Model& model, DType dtype, void* weig
       for (int64_t g = begin; g < end; ++g)
         scorer.run(first + g * group, std::min(group, rows - g * group), scored.data() + g * group, go_on);
     });
-    if (go_on && !go_on()) break;
+    if (go_on && !go_on()) return std::nullopt;
     for (const auto& row : scored) tally.add(row);
     if (progress) progress(first + rows);
   }

@@ -16,7 +16,7 @@ namespace signet::train {
 
 struct TextEvaluationRequest {
   text::Corpus::Split split = text::Corpus::kHeldOut;
-  int64_t rows = 0, context = 0;  // of at most so many tokens
+  int64_t rows = 0, context = 0;  // at most so many, of at most so many tokens
   bool packed = true;             // text/sampler.h
   uint64_t seed = 0;              // of the order of documents
   Device device = {};  // the GPU evaluates in float32; models whose state it cannot carry go to the CPU
@@ -43,12 +43,16 @@ struct TextEvaluation {
   double bits_per_byte() const;
 };
 
-// `progress` (may be null) hears how many rows are done; when go_on (may be null) says no, `rows` of the
-// result is less than asked for. No bit depends on the number of threads.
-TextEvaluation evaluate_text(const models::Model& model, DType dtype, void* weights,
-                             const text::Corpus& corpus, const TextEvaluationRequest& request,
-                             const std::function<void(int64_t)>& progress = nullptr,
-                             const std::function<bool()>& go_on = nullptr);
+// How many rows are measured: those that are asked for, or as many as the documents fill once. What came
+// again would be no further sample, and a model may know it from before in its row.
+int64_t rows_to_evaluate(const text::Corpus& corpus, const TextEvaluationRequest& request);
+
+// `progress` (may be null) hears how many rows are done; nothing comes out when go_on (may be null) says no.
+// No bit depends on the number of threads.
+std::optional<TextEvaluation> evaluate_text(const models::Model& model, DType dtype, void* weights,
+                                            const text::Corpus& corpus, const TextEvaluationRequest& request,
+                                            const std::function<void(int64_t)>& progress = nullptr,
+                                            const std::function<bool()>& go_on = nullptr);
 
 // {loss, loss_error, perplexity, bits_per_byte, accuracy, samples, tokens, bytes,
 //  by_position: [{first, last, rows, nll, nll_error, running, running_error}]}; errors and the last two may

@@ -159,30 +159,30 @@ class TextWorkload final : public Workload {
                                                               {"context", data_.context}});
     const auto sets = static_cast<int64_t>(corpora_.size());
     ordered_json parts = ordered_json::array();
-    double loss = 0, variance = 0, tokens = 0, bits = 0, bytes = 0, right = 0;
-    int64_t done = 0;
+    double loss = 0, variance = 0, bits = 0, right = 0;
+    int64_t tokens = 0, bytes = 0, rows = 0;
     for (int64_t k = 0; k < sets; ++k) {
       TextEvaluationRequest request;
       request.context = data_.context;
       request.packed = data_.packed && !data_.reset;
       request.device = device;
-      request.rows = samples * (k + 1) / sets - samples * k / sets;
+      const int64_t before = samples * k / sets, after = samples * (k + 1) / sets;
+      request.rows = after - before;
       const auto evaluation = evaluate_text(
           run.model(), run.dtype(), run.weights(), *corpora_[k], request,
-          [&](int64_t rows) {
-            if (progress) progress(done + rows);
+          [&](int64_t done) {
+            if (progress) progress(before + done);
           },
           go_on);
-      if (evaluation.rows < request.rows) return nullptr;
-      done += evaluation.rows;
-      const auto count = static_cast<double>(evaluation.tokens);
-      loss += count * evaluation.nll.mean;
-      variance += std::pow(count * evaluation.nll.error, 2);
-      tokens += count;
-      bits += evaluation.bits_per_byte() * static_cast<double>(evaluation.bytes);
-      bytes += static_cast<double>(evaluation.bytes);
-      right += static_cast<double>(evaluation.right);
-      parts.push_back(text_evaluation_json(evaluation));
+      if (!evaluation) return nullptr;
+      if (progress) progress(after);
+      const auto count = static_cast<double>(evaluation->tokens);
+      loss += count * evaluation->nll.mean;
+      variance += std::pow(count * evaluation->nll.error, 2);
+      bits += evaluation->bits_per_byte() * static_cast<double>(evaluation->bytes);
+      right += static_cast<double>(evaluation->right);
+      tokens += evaluation->tokens, bytes += evaluation->bytes, rows += evaluation->rows;
+      parts.push_back(text_evaluation_json(*evaluation));
       parts.back()["data"] = data_.paths[k];
       if (spectra)
         parts.back()["spectra"] = text_spectra_json(text_spectra(
@@ -192,14 +192,15 @@ class TextWorkload final : public Workload {
       result->update(parts[0]);
       return result;
     }
-    tokens = std::max(1.0, tokens);
-    result->update({{"loss", loss / tokens},
-                    {"loss_error", error_json(std::sqrt(variance) / tokens)},
-                    {"perplexity", std::exp(loss / tokens)},
-                    {"bits_per_byte", bits / std::max(1.0, bytes)},
-                    {"accuracy", right / tokens},
-                    {"samples", samples},
+    const auto count = static_cast<double>(std::max<int64_t>(1, tokens));
+    result->update({{"loss", loss / count},
+                    {"loss_error", error_json(std::sqrt(variance) / count)},
+                    {"perplexity", std::exp(loss / count)},
+                    {"bits_per_byte", bits / static_cast<double>(std::max<int64_t>(1, bytes))},
+                    {"accuracy", right / count},
+                    {"samples", rows},
                     {"tokens", tokens},
+                    {"bytes", bytes},
                     {"sets", parts}});
     return result;
   }
