@@ -111,13 +111,25 @@ def patch_transformers():
     return replaced
 
 
+def _on_cpu(function, original):
+    """The function where the tensors lie on a CPU, the original elsewhere."""
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        first = args[0] if args else next(iter(kwargs.values()))
+        return (function if first.is_cpu else original)(*args, **kwargs)
+
+    return call
+
+
 def patch_fla():
-    """fla's operators are Signet's, wherever a loaded module of fla holds them, and what its layers need beside them
-    (convolutions, norms, activations) runs without Triton. Returns the names of what was replaced."""
+    """fla's operators are Signet's, wherever a loaded module of fla holds them, and what its layers and models need beside
+    them (convolutions, norms, activations, losses) runs without Triton. Returns the names of what was replaced."""
     import fla.layers  # noqa: F401: the modules that hold the functions
+    import fla.models  # noqa: F401
     import fla.ops  # noqa: F401
 
-    from .torch.fla_modules import FUNCTIONS
+    from .torch.fla_modules import FUNCTIONS, ON_CPU, cross_entropy_of
 
     loaded = [m for m in list(sys.modules.values()) if getattr(m, "__name__", "").startswith("fla.")]
     replaced = []
@@ -126,12 +138,22 @@ def patch_fla():
         _set(module, name, function)
         replaced.append(f"{module.__name__}.{name}")
 
+    def everywhere(home, name, replacement):
+        found = (vars(m).get(name) for m in loaded if m.__name__.startswith(home))
+        replacements = {id(original): replacement(original) for original in found if callable(original)}
+        for module in loaded:
+            if id(vars(module).get(name)) in replacements:
+                replace(module, name, replacements[id(vars(module)[name])])
+
     for home, functions in (("fla.ops", _ours()), ("fla.modules", FUNCTIONS)):
         for name, function in functions.items():
-            originals = {id(vars(m)[name]) for m in loaded if m.__name__.startswith(home) and callable(vars(m).get(name))}
-            for module in loaded:
-                if id(vars(module).get(name)) in originals:
-                    replace(module, name, function)
+            everywhere(home, name, lambda original, function=function: function)
+    for name, function in ON_CPU.items():
+        everywhere("fla.modules", name, lambda original, function=function: _on_cpu(function, original))
+    loss = fla.modules.FusedCrossEntropyLoss
+    stock = loss.forward
+    _set(loss, "forward", lambda module, input, target: (cross_entropy_of if input.is_cpu else stock)(module, input, target))
+    replaced.append(f"{loss.__module__}.{loss.__name__}.forward")
     for module in loaded:
         if "ACT2FN" in vars(module):
             table = {"silu": FUNCTIONS["swish"], **FUNCTIONS}

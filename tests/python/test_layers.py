@@ -110,3 +110,62 @@ def test_results_are_those_of_fla(name, options):
     gradients = dict(theirs.named_parameters())
     for n, p in ours.named_parameters():
         torch.testing.assert_close(p.grad, gradients[n].grad, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("options", [dict(), dict(fuse_linear_cross_entropy=True, fuse_cross_entropy=False),
+                                     dict(fuse_swiglu=False, fuse_norm=False), dict(fuse_cross_entropy=False)])
+def test_whole_models_of_fla_run_and_learn_on_a_cpu(options):
+    models = pytest.importorskip("fla.models")
+    import signet
+
+    signet.patch_fla()
+    try:
+        torch.manual_seed(1)
+        config = models.DeltaNetConfig(vocab_size=20, hidden_size=16, num_heads=2, num_hidden_layers=2, allow_neg_eigval=True,
+                                       **options)
+        model = models.DeltaNetForCausalLM(config)
+        ids = torch.randint(20, (2, 9))
+        logits = model(ids).logits.detach()
+        labels = ids.clone()
+        labels[0, 3] = -100
+        loss = model(ids, labels=labels).loss
+        torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1),
+                                                                           labels[:, 1:].flatten()))
+        loss.backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+        gate, up = (torch.randn(3, 16, requires_grad=True) for _ in range(2))
+        mlp = model.model.layers[0].mlp
+        swish = torch.nn.functional.silu(mlp.gate_proj(gate)) * mlp.up_proj(gate)
+        torch.testing.assert_close(mlp(gate), mlp.down_proj(swish))
+        with torch.no_grad():
+            model.eval().generate(ids[:, :4], max_new_tokens=3, do_sample=False)
+    finally:
+        signet.unpatch()
+    from fla.modules import FusedCrossEntropyLoss
+    with pytest.raises(AssertionError):
+        FusedCrossEntropyLoss()(logits[0], ids[0])  # fla's own again
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_the_loss_of_fla_on_a_cpu(reduction):
+    modules = pytest.importorskip("fla.modules")
+    import signet
+
+    torch.manual_seed(2)
+    logits, target = torch.randn(7, 11, dtype=torch.float64), torch.randint(11, (7,))
+    target[2] = -100
+    scaled = 3 * torch.tanh(logits * 0.5 / 3)
+    kept = (target != -100).double()
+    z = 0.1 * kept * scaled.logsumexp(-1) ** 2
+    expected = torch.nn.functional.cross_entropy(scaled, target, reduction="none", label_smoothing=0.2) + z
+    if reduction != "none":
+        expected, z = (t.sum() / (kept.sum() if reduction == "mean" else 1) for t in (expected, z))
+    signet.patch_fla()
+    try:
+        loss = modules.FusedCrossEntropyLoss(reduction=reduction, label_smoothing=0.2, logit_scale=0.5, logit_softcapping=3.0,
+                                             lse_square_scale=0.1, return_z_loss=True)
+        got = loss(logits.float(), target)
+    finally:
+        signet.unpatch()
+    torch.testing.assert_close(got[0].double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(got[1].double(), z, rtol=1e-5, atol=1e-5)

@@ -72,3 +72,15 @@ def test_settings_that_are_learned_are_refused():
     for name in ("logit_scale", "label_smoothing"):
         with pytest.raises(ValueError, match=f"{name} has no gradient: give it detached"):
             fused_linear_cross_entropy_loss(x, target, weight, **{name: torch.tensor(0.5, requires_grad=True)})
+
+
+def test_the_signature_is_that_of_fla():
+    fla = pytest.importorskip("fla.modules.fused_linear_cross_entropy")
+    import inspect
+
+    names = [list(inspect.signature(f).parameters) for f in (fused_linear_cross_entropy_loss, fla.fused_linear_cross_entropy_loss)]
+    assert names[0] == names[1]
+    x, weight, target = torch.randn(4, 8), torch.randn(5, 8), torch.tensor([1, 2, 3, 4])
+    for option in (dict(logit_softcapping=30.0), dict(use_l2warp=True), dict(process_group=object())):
+        with pytest.raises(NotImplementedError, match=next(iter(option))):
+            fused_linear_cross_entropy_loss(x, target, weight, **option)

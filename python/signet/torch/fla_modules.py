@@ -1,10 +1,10 @@
-"""The functions under fla's modules (short convolutions, norms, activations) with fla's signatures: with them in place of
-Triton's kernels, fla's layers run on a CPU as well. signet.patch_fla puts them there."""
+"""The functions under fla's modules (short convolutions, norms, activations, losses) with fla's signatures: with them in
+place of Triton's kernels, fla's layers and models run on a CPU as well. signet.patch_fla puts them there."""
 
 import torch
 import torch.nn.functional as F
 
-from . import _bridge, ops
+from . import _bridge, loss, ops
 
 
 def causal_conv1d(x, weight=None, bias=None, residual=None, initial_state=None, output_final_state=False, activation=None,
@@ -77,3 +77,37 @@ def sqrelu(x):
 
 FUNCTIONS = {f.__name__: f for f in (causal_conv1d, causal_conv1d_update, rms_norm, rms_norm_gated, rmsnorm_fn, swish, sigmoid,
                                      logsigmoid, sqrelu)}
+
+
+def swiglu(x, y):
+    return F.silu(x) * y
+
+
+def swiglu_linear(x, y, weight, bias):
+    return F.linear(swiglu(x, y), weight, bias)
+
+
+def cross_entropy_loss(logits, target, label_smoothing=0.0, logit_scale=1.0, lse_square_scale=0.0, logit_softcapping=None,
+                       ignore_index=-100, inplace_backward=False, process_group=None):
+    """Of each row, and what of it lse_square_scale adds; both fp32."""
+    ops._unsupported(process_group=process_group)
+    logits = logits.float() * logit_scale
+    if logit_softcapping is not None:
+        logits = logit_softcapping * torch.tanh(logits / logit_softcapping)
+    losses = F.cross_entropy(logits, target, ignore_index=ignore_index, reduction="none", label_smoothing=label_smoothing)
+    squares = lse_square_scale * torch.where(target == ignore_index, 0, logits.logsumexp(-1).square())
+    return losses + squares, squares.detach()
+
+
+# fla's kernels for these fuse what are several here: they stay where they run.
+ON_CPU = {f.__name__: f for f in (swiglu, swiglu_linear, cross_entropy_loss, loss.fused_linear_cross_entropy_loss)}
+
+
+def cross_entropy_of(module, logits, target):
+    """What fla's FusedCrossEntropyLoss gives, which refuses tensors of a CPU itself."""
+    options = ("label_smoothing", "logit_scale", "lse_square_scale", "logit_softcapping", "ignore_index", "process_group")
+    parts = cross_entropy_loss(logits, target, **{name: getattr(module, name) for name in options})
+    if module.reduction != "none":
+        count = (target != module.ignore_index).sum() if module.reduction == "mean" else 1
+        parts = [part.sum() / count for part in parts]
+    return tuple(parts) if module.return_z_loss else parts[0]

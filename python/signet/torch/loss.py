@@ -5,6 +5,7 @@ import torch.nn.functional as F
 
 from .. import _core
 from ._once import number, once
+from .ops import _unsupported
 
 __all__ = ["fused_linear_cross_entropy_loss"]
 
@@ -61,8 +62,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def fused_linear_cross_entropy_loss(x, target, weight, bias=None, ignore_index=-100, label_smoothing=0.0,
-                                    logit_scale=1.0, num_chunks=8, reduction="mean"):
+                                    logit_scale=1.0, logit_softcapping=None, num_chunks=8, reduction="mean",
+                                    use_l2warp=False, l2_penalty_factor=1e-4, accumulate_grad_in_fp32=True,
+                                    process_group=None):
     """Cross-entropy of the logits x W^T + bias. x [rows, width], target [rows], weight [classes, width]."""
+    _unsupported(logit_softcapping=logit_softcapping, use_l2warp=use_l2warp, process_group=process_group)
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction: give 'mean' or 'sum', not {reduction!r}")
     if x.dim() != 2 or weight.dim() != 2 or x.shape[1] != weight.shape[1]:
