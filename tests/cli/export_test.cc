@@ -69,10 +69,15 @@ TEST(Export, AutomataForGraphvizAndTikz) {
                     svg = read_text(directory / "a.svg");
   for (const char* part : {"start -> q0;", "q1 [label=\"1\", shape=doublecircle]", "q0 -> q1 [label=\"1\"]"})
     EXPECT_NE(dot.find(part), std::string::npos) << dot;
-  for (const char* part : {"state,initial", "accepting", "bend left=", "loop above"})
+  for (const char* part : {"state,initial", "accepting", "\\draw[->] (q0) .. controls", "\\node[letter] at"})
     EXPECT_NE(tikz.find(part), std::string::npos) << tikz;
   EXPECT_NE(svg.find("prefers-color-scheme:dark"), std::string::npos);
   EXPECT_EQ(run_signet("analyze --language parity --dot a.tex", directory.path()).exit_code, 3);
+  // Letters of an edge stay apart, also where their names have spaces.
+  test::write_text(directory / "map.json",
+                   R"({"alphabet":["New York","b"],"start":0,"accept":[1],"delta":[[1,1],[0,0]]})");
+  ASSERT_EQ(run_signet("analyze --dfa map.json --dot a.dot", directory.path()).exit_code, 0);
+  EXPECT_NE(read_text(directory / "a.dot").find("\"New York, b\""), std::string::npos);
 }
 
 // Scores 0, 0.66, 0 have a median absolute deviation of 0, and yet they differ.

@@ -77,13 +77,16 @@ report::GraphPicture graph_of(const std::string& title, const automata::Dfa& dfa
       labels[{q, dfa.delta[q][a]}].push_back(
           dfa.mealy() ? fmt::format("{}/{}", dfa.alphabet[a], dfa.output[q][a]) : dfa.alphabet[a]);
   }
+  const bool spaced = std::any_of(dfa.alphabet.begin(), dfa.alphabet.end(), [](const std::string& letter) {
+    return letter.find_first_of(" \t\n") != letter.npos;
+  });
   for (auto& [ends, letters] : labels) {
     if (letters.size() > 6) {
       const size_t all = letters.size();
       letters.resize(4);
       letters.push_back(fmt::format("... ({} letters)", all));
     }
-    picture.edges.push_back({ends.first, ends.second, join(letters, " ")});
+    picture.edges.push_back({ends.first, ends.second, join(letters, spaced ? ", " : " ")});
   }
   if (holonomy && !holonomy->levels.empty()) {
     picture.levels_title = "Holonomy decomposition: tiles and group of each component, by level";

@@ -134,59 +134,48 @@ struct Label {
   double half_width;
 };
 
+// Where everything of a picture lies, whatever it is written for.
 class Drawing {
  public:
-  // With places of Graphviz, or at positions of ours with edges that look for a way.
-  Drawing(const GraphPicture& picture, const std::optional<GraphPlaces>& places)
-      : picture_(picture), places_(places) {
+  struct Way {
+    std::vector<Position> spline;  // cubic: the start, then three points for each piece
+    Position label;                // its middle
+  };
+
+  // At places of Graphviz, where it is installed; of two states ours are right. Else at positions of ours
+  // with edges that look for a way.
+  explicit Drawing(const GraphPicture& picture) : picture_(picture) {
+    std::vector<double> widths;
+    for (const auto& edge : picture.edges) widths.push_back(text_width(edge.label));
+    std::optional<GraphPlaces> places;
+    if (picture.nodes.size() > 2) places = graphviz_places(picture, kRadius + 5, kFont, widths);
     if (places)
       for (const auto& [x, y] : places->nodes) position_.push_back({x, y});
     else
       position_ = layout(picture);
     for (const auto& edge : picture.edges) pairs_.insert({edge.from, edge.to});
-  }
-
-  std::string draw() {
-    std::string edges;
-    for (size_t e = 0; e < picture_.edges.size(); ++e) {
-      const auto& edge = picture_.edges[e];
-      edges += places_ ? placed(edge, places_->edges[e]) : edge.from == edge.to ? loop(edge) : arrow(edge);
+    for (size_t e = 0; e < picture.edges.size(); ++e) {
+      const auto& edge = picture.edges[e];
+      if (places)
+        placed(edge, places->edges[e]);
+      else if (edge.from == edge.to)
+        loop(edge);
+      else
+        arrow(edge);
     }
-    const Position s = position_[static_cast<size_t>(picture_.start)];
-    edges +=
-        path(fmt::format("M{:.1f},{:.1f} L{:.1f},{:.1f}", s.x - kRadius - 38, s.y, s.x - kRadius - 7, s.y));
-    grow({s.x - kRadius - 40, s.y});
-    std::string nodes;
-    for (size_t q = 0; q < position_.size(); ++q) {
-      const auto [x, y] = position_[q];
+    grow(position_[static_cast<size_t>(picture.start)] - Position{kRadius + 40, 0});
+    for (const auto [x, y] : position_) {
       grow({x - kRadius, y - kRadius});
       grow({x + kRadius, y + kRadius});
-      nodes += fmt::format("<circle class=\"node\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"/>\n", x, y, kRadius);
-      if (picture_.nodes[q].doubled)
-        nodes +=
-            fmt::format("<circle class=\"ring\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"/>\n", x, y, kRadius - 4);
-      nodes += text(picture_.nodes[q].label, {x, y}, "name");
     }
-    return edges + labels_svg_ + nodes;
   }
+
   Position low() const { return low_; }
   Position high() const { return high_; }
   const std::vector<Position>& positions() const { return position_; }
-  // How each edge was drawn at positions of ours: how far it bends to the left of the straight line, or in
-  // which direction it loops.
-  struct Way {
-    double bend = 0, angle = 0;
-  };
-  const std::vector<Way>& ways() const { return ways_; }
+  const std::vector<Way>& ways() const { return ways_; }  // of the edges, in their order
 
  private:
-  static std::string path(const std::string& d) {
-    return fmt::format("<path class=\"edge\" d=\"{}\"/>\n", d);
-  }
-  static std::string text(const std::string& content, Position at, const char* style) {
-    return fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", style, at.x,
-                       at.y + kFont * 0.35, escape(content));
-  }
   void grow(Position p) {
     low_ = {std::min(low_.x, p.x), std::min(low_.y, p.y)};
     high_ = {std::max(high_.x, p.x), std::max(high_.y, p.y)};
@@ -218,33 +207,31 @@ class Drawing {
       }
     return cost;
   }
-  void place(const std::string& content, Position at) {
-    const Label label{at, text_width(content) / 2};
+  void add(const GraphPicture::Edge& edge, std::vector<Position> spline, Position at) {
+    const Label label{at, text_width(edge.label) / 2};
     labels_.push_back(label);
     grow({at.x - label.half_width, at.y - kFont});
     grow({at.x + label.half_width, at.y + kFont});
-    labels_svg_ += text(content, at, "label");
+    ways_.push_back({std::move(spline), at});
   }
 
-  std::string placed(const GraphPicture::Edge& edge, const GraphPlaces::Edge& way) {
-    std::string d;
-    for (size_t i = 0; i < way.spline.size(); ++i) {
-      const auto [x, y] = way.spline[i];
-      d += fmt::format("{}{:.1f},{:.1f}", i == 0 ? "M" : i == 1 ? " C" : " ", x, y);
+  void placed(const GraphPicture::Edge& edge, const GraphPlaces::Edge& way) {
+    std::vector<Position> spline;
+    for (const auto& [x, y] : way.spline) {
+      spline.push_back({x, y});
       grow({x, y});
     }
-    place(edge.label, {way.label.first, way.label.second});
-    return path(d);
+    add(edge, std::move(spline), {way.label.first, way.label.second});
   }
 
   // The bend that keeps clear of other nodes and labels at the least detour.
-  std::string arrow(const GraphPicture::Edge& edge) {
+  void arrow(const GraphPicture::Edge& edge) {
     const Position from = position_[static_cast<size_t>(edge.from)],
                    to = position_[static_cast<size_t>(edge.to)];
     const double first = pairs_.count({edge.to, edge.from}) ? 16 : 0;
     Bend best{};
     Position best_label{};
-    double best_cost = 1e18, best_bend = 0;
+    double best_cost = 1e18;
     for (double bend : {0.0, 16.0, -16.0, 28.0, -28.0, 44.0, -44.0, 64.0, -64.0, 90.0, -90.0, 125.0, -125.0,
                         170.0, -170.0}) {
       if (first > 0 && bend < first) continue;  // two-way pairs keep to their own side
@@ -263,19 +250,18 @@ class Drawing {
         const double reach = 8 + std::abs(normal.x) * text_width(edge.label) / 2;
         const Position centre = curve.at(t) + reach * normal;
         const double total = cost + crowding({centre, text_width(edge.label) / 2}) + 20 * std::abs(t - 0.5);
-        if (total < best_cost) best_cost = total, best = curve, best_bend = bend, best_label = centre;
+        if (total < best_cost) best_cost = total, best = curve, best_label = centre;
       }
     }
     for (int i = 0; i <= 10; ++i) grow(best.at(i / 10.0));
     for (int i = 1; i < 20; ++i) drawn_.push_back(best.at(i / 20.0));
-    ways_.push_back({best_bend, 0});
-    place(edge.label, best_label);
-    return path(fmt::format("M{:.1f},{:.1f} Q{:.1f},{:.1f} {:.1f},{:.1f}", best.a.x, best.a.y, best.control.x,
-                            best.control.y, best.b.x, best.b.y));
+    // The same parabola as a cubic.
+    const auto third = [&](Position end) { return end + (2.0 / 3) * (best.control - end); };
+    add(edge, {best.a, third(best.a), third(best.b), best.b}, best_label);
   }
 
   // Upwards where nothing is in the way: other nodes, what was drawn before, arrows of its own node.
-  std::string loop(const GraphPicture::Edge& edge) {
+  void loop(const GraphPicture::Edge& edge) {
     const Position p = position_[static_cast<size_t>(edge.from)];
     double best_cost = 1e18, angle = -M_PI / 2;
     Position best_label{};
@@ -309,22 +295,53 @@ class Drawing {
       const double t = i / 10.0, u = 1 - t;
       drawn_.push_back((u * u * u) * a + (3 * u * u * t) * c + (3 * u * t * t) * d + (t * t * t) * b);
     }
-    ways_.push_back({0, angle});
-    place(edge.label, best_label);
-    return path(fmt::format("M{:.1f},{:.1f} C{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}", a.x, a.y, c.x, c.y,
-                            d.x, d.y, b.x, b.y));
+    add(edge, {a, c, d, b}, best_label);
   }
 
   const GraphPicture& picture_;
-  const std::optional<GraphPlaces>& places_;
   std::vector<Position> position_;
   std::set<std::pair<int32_t, int32_t>> pairs_;
   std::vector<Label> labels_;
   std::vector<Position> drawn_;  // points of the edges so far
   std::vector<Way> ways_;
-  std::string labels_svg_;
   Position low_{1e18, 1e18}, high_{-1e18, -1e18};
 };
+
+// Edges below labels below nodes.
+std::string svg_drawing(const GraphPicture& picture, const Drawing& drawing) {
+  const auto path = [](const std::string& d) { return fmt::format("<path class=\"edge\" d=\"{}\"/>\n", d); };
+  const auto text = [](const std::string& content, Position at, const char* style) {
+    return fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", style, at.x,
+                       at.y + kFont * 0.35, escape(content));
+  };
+  std::string edges, labels, nodes;
+  for (size_t e = 0; e < picture.edges.size(); ++e) {
+    const auto& way = drawing.ways()[e];
+    std::string d;
+    for (size_t i = 0; i < way.spline.size(); ++i)
+      d += fmt::format("{}{:.1f},{:.1f}",
+                       i == 0   ? "M"
+                       : i == 1 ? " C"
+                                : " ",
+                       way.spline[i].x, way.spline[i].y);
+    edges += path(d);
+    labels += text(picture.edges[e].label, way.label, "label");
+  }
+  const Position start = drawing.positions()[static_cast<size_t>(picture.start)];
+  edges += path(fmt::format("M{:.1f},{:.1f} L{:.1f},{:.1f}", start.x - kRadius - 38, start.y,
+                            start.x - kRadius - 7, start.y));
+  for (size_t q = 0; q < picture.nodes.size(); ++q) {
+    const Position at = drawing.positions()[q];
+    const auto circle = [&](const char* style, double radius) {
+      return fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"/>\n", style, at.x, at.y,
+                         radius);
+    };
+    nodes += circle("node", kRadius);
+    if (picture.nodes[q].doubled) nodes += circle("ring", kRadius - 4);
+    nodes += text(picture.nodes[q].label, at, "name");
+  }
+  return edges + labels + nodes;
+}
 
 // In double quotes.
 std::string dot_text(const std::string& text) {
@@ -355,38 +372,33 @@ std::string dot_graph(const GraphPicture& picture) {
 std::string tikz_graph(const GraphPicture& picture) {
   std::string text = fmt::format(
       "% signet {}; needs \\usetikzlibrary{{automata,arrows.meta}}\n"
-      "\\begin{{tikzpicture}}[->,>=Stealth,auto,every state/.style={{minimum size=7mm}}]\n",
+      "\\begin{{tikzpicture}}[>=Stealth,every state/.style={{minimum size=1cm}},\n"
+      "  letter/.style={{fill=white,inner sep=1pt}}]\n",
       SIGNET_VERSION);
   if (picture.nodes.empty()) return text + "\\end{tikzpicture}\n";
-  const std::optional<GraphPlaces> ours;
-  Drawing drawing(picture, ours);
-  drawing.draw();
-  const auto& position = drawing.positions();
-  const auto centimetres = [](double x) { return std::round(x / 40 * 100) / 100 + 0.0; };  // no -0
+  const Drawing drawing(picture);
+  const auto centimetres = [](Position p) {  // a fortieth of a pixel of ours, upwards; no -0
+    const auto rounded = [](double x) { return std::round(x / 40 * 100) / 100 + 0.0; };
+    return fmt::format("({:.2f},{:.2f})", rounded(p.x), rounded(-p.y));
+  };
   for (size_t q = 0; q < picture.nodes.size(); ++q)
-    text += fmt::format("  \\node[state{}{}] (q{}) at ({:.2f},{:.2f}) {{{}}};\n",
+    text += fmt::format("  \\node[state{}{}] (q{}) at {} {{{}}};\n",
                         static_cast<int32_t>(q) == picture.start ? ",initial,initial text=" : "",
-                        picture.nodes[q].doubled ? ",accepting" : "", q, centimetres(position[q].x),
-                        centimetres(-position[q].y), latex_text(picture.nodes[q].label));
+                        picture.nodes[q].doubled ? ",accepting" : "", q, centimetres(drawing.positions()[q]),
+                        latex_text(picture.nodes[q].label));
+  // An edge begins and ends at its nodes, so that their circles cut it.
   for (size_t e = 0; e < picture.edges.size(); ++e) {
     const auto& [from, to, label] = picture.edges[e];
-    const auto [bend, angle] = drawing.ways()[e];
-    const double distance = length(position[static_cast<size_t>(to)] - position[static_cast<size_t>(from)]);
-    std::string way;
-    if (from == to) {
-      const double up = -angle * 180 / M_PI;
-      way = up == 90    ? "loop above"
-            : up == -90 ? "loop below"
-                        : fmt::format("out={:.0f},in={:.0f},loop", up + 15, up - 15);
-    } else if (bend != 0) {
-      // A curve of TikZ that leaves at the angle a rises by 0.294 sin a of the distance (looseness 1).
-      const double a = std::asin(std::min(std::abs(bend) / (0.294 * distance), 0.95)) * 180 / M_PI;
-      way = fmt::format("bend {}={:.0f}", bend > 0 ? "left" : "right", a);
-    }
-    text += fmt::format("  \\path (q{}) edge{} node{} {{{}}} (q{});\n", from,
-                        way.empty() ? "" : fmt::format("[{}]", way), bend < 0 ? "[swap]" : "",
-                        latex_text(label), to);
+    const auto& spline = drawing.ways()[e].spline;
+    text += fmt::format("  \\draw[->] (q{})", from);
+    for (size_t i = 1; i + 2 < spline.size(); i += 3)
+      text += fmt::format(" .. controls {} and {} .. {}", centimetres(spline[i]), centimetres(spline[i + 1]),
+                          i + 3 < spline.size() ? centimetres(spline[i + 2]) : fmt::format("(q{})", to));
+    text += ";\n";
   }
+  for (size_t e = 0; e < picture.edges.size(); ++e)
+    text += fmt::format("  \\node[letter] at {} {{{}}};\n", centimetres(drawing.ways()[e].label),
+                        latex_text(picture.edges[e].label));
   return text + "\\end{tikzpicture}\n";
 }
 
@@ -394,17 +406,12 @@ std::string svg_graph(const GraphPicture& picture) {
   std::string body;
   double width = 360, height = 0;
   if (!picture.nodes.empty()) {
-    std::vector<double> widths;
-    for (const auto& edge : picture.edges) widths.push_back(text_width(edge.label));
-    std::optional<GraphPlaces> places;  // of two states ours are right
-    if (picture.nodes.size() > 2) places = graphviz_places(picture, kRadius + 5, kFont, widths);
-    Drawing drawing(picture, places);
-    const std::string graph = drawing.draw();
+    const Drawing drawing(picture);
     const Position low = drawing.low(), high = drawing.high();
     width = std::max(width, high.x - low.x + 2 * kMargin / 2);
     height = high.y - low.y + kMargin;
     body = fmt::format("<g transform=\"translate({:.1f},{:.1f})\">\n{}</g>\n", kMargin / 2 - low.x,
-                       40 + kMargin / 2 - low.y, graph);
+                       40 + kMargin / 2 - low.y, svg_drawing(picture, drawing));
     height += 40;
   }
   if (!picture.levels.empty()) {

@@ -31,8 +31,8 @@ struct GraphPicture {
 // Laid out by Graphviz where it is installed. Else a ring when every node is reachable from every other, and
 // columns by distance from the start otherwise; edges bend around nodes.
 std::string svg_graph(const GraphPicture& picture);
-// The graph alone, for Graphviz and for LaTeX with TikZ.
-std::string dot_graph(const GraphPicture& picture);
+// The graph alone: the same drawing for LaTeX with TikZ, and for Graphviz what is to be drawn.
 std::string tikz_graph(const GraphPicture& picture);
+std::string dot_graph(const GraphPicture& picture);
 
 }  // namespace signet::report
