@@ -93,7 +93,11 @@ TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
   const auto saved = Json::parse(run_signet("list --json runs/saved", directory.path()).out)["runs"][0];
   EXPECT_EQ(saved["step"], 17);
   EXPECT_EQ(saved["state"], "stopped");
-  std::filesystem::remove_all(directory / "runs/saved");
+  // A program opens what it is told: the name as it is.
+  std::filesystem::rename(directory / "runs/saved", directory / "runs/sa\nved");
+  EXPECT_EQ(Json::parse(run_signet("list --json runs/sa*", directory.path()).out)["runs"][0]["run"],
+            "runs/sa\nved");
+  std::filesystem::remove_all(directory / "runs/sa\nved");
   const auto result = run_signet("list --json", directory.path());
   const auto runs = Json::parse(result.out)["runs"];
   ASSERT_EQ(runs.size(), 4u) << result.out;

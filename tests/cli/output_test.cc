@@ -33,6 +33,17 @@ TEST(Output, FilesOfARunAreNotReplacedByPagesAndPictures) {
     }
 }
 
+// Other programs mean standard output by it: here it would be a file that is hard to remove.
+TEST(Output, ALineIsNoFile) {
+  TemporaryDirectory directory;
+  for (const char* command : {"compile 'a*' -o -", "analyze 'a*' --svg -", "tokenizer train . -o -"}) {
+    const auto result = run_signet(command, directory.path());
+    EXPECT_EQ(result.exit_code, 2) << command;
+    EXPECT_NE(result.err.find("/dev/stdout"), std::string::npos) << result.err;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
 TEST(Output, WhatAVerbWroteItReplacesAndTheRestOnlyWithForce) {
   TemporaryDirectory directory;
   ASSERT_EQ(run_signet(kTiny, directory.path()).exit_code, 0);

@@ -109,6 +109,16 @@ TEST(SweepPlan, FaultsOfRunsThatAreNotChosen) {
   expect_error([&] { plan_runs(skipped, false); }, ErrorCode::kBadInput, "is skipped");
 }
 
+// Names in any script stay apart, and are read on the disk as in the file.
+TEST(SweepPlan, NamesOfRunsKeepTheirLetters) {
+  const auto runs = plan_runs(
+      plan_of("base: {task: {name: parity}}\ngrid: {m: {α: {train.seed: 1}, β γ/δ: {train.seed: 2}}}"),
+      false);
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[0].name, "α");
+  EXPECT_EQ(runs[1].name, "β_γ_δ");
+}
+
 TEST(SweepPlan, BadInput) {
   const auto refuse = [](const std::string& text, const std::string& expected) {
     SCOPED_TRACE(text);

@@ -18,6 +18,7 @@
 #include <new>
 #include <system_error>
 
+#include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 
 namespace signet {
@@ -150,11 +151,11 @@ void require_address_space() {
   constexpr rlim_t kProgram = rlim_t{320} << 20, kThread = rlim_t{72} << 20;
   const rlim_t least = kProgram + kThread * static_cast<rlim_t>(thread_count() - 1);
   if (limit.rlim_cur >= least) return;
-  fail(
-      ErrorCode::kResource,
-      "out of memory: this process may use {} MiB of address space and needs {} with {} threads; raise it by "
-      "ulimit -v, or set SIGNET_THREADS",
-      limit.rlim_cur >> 20, least >> 20, thread_count());
+  fail(ErrorCode::kResource,
+       "out of memory: this process may use {} MiB of address space and needs {} with {}; raise it by ulimit "
+       "-v{}",
+       limit.rlim_cur >> 20, least >> 20, count_of(static_cast<size_t>(thread_count()), "thread"),
+       thread_count() > 1 ? ", or set SIGNET_THREADS" : "");
 }
 
 void ignore_write_signals() {

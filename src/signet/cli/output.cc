@@ -84,6 +84,8 @@ bool holds(const std::string& path, std::string_view content) {
 }
 
 void check_replaceable(const std::string& path, FileKind kind, bool force) {
+  if (path == "-")
+    fail(ErrorCode::kUsage, "an output is a file: /dev/stdout is standard output, ./- a file of that name");
   if (is_directory(path)) bad_input("{} is a directory; name a file to write", printable(path));
   require_no_device_link(path);
   if (force || !is_regular(path)) return;

@@ -68,7 +68,7 @@ nlohmann::ordered_json state_json(const RunState& run) {
   const auto whole = [&](double value) {
     return std::abs(value) < 0x1p53 ? Json(static_cast<int64_t>(value)) : known(value);
   };
-  return {{"run", printable(run.path, 4000)},
+  return {{"run", run.path},
           {"task", run.data.task},
           {"model", run.data.model},
           {"state", run.state},

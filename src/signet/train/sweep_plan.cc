@@ -137,12 +137,15 @@ void check_size(const SweepPlan& plan) {
   }
 }
 
-// A name that is safe as one component of a path on any system that has brackets.
+// A name that is safe as one component of a path on any system that has brackets and UTF-8.
 std::string path_name(const std::string& text) {
   std::string name;
+  const bool utf8 = find_invalid_utf8(text) == text.npos;
   for (char c : text) {
-    const bool safe = std::isalnum(static_cast<unsigned char>(c)) ||
-                      std::string_view("._=+-[],:()").find(c) != std::string_view::npos;
+    const auto byte = static_cast<unsigned char>(c);
+    const bool safe =
+        byte < 0x80 ? std::isalnum(byte) || std::string_view("._=+-[],:()").find(c) != std::string_view::npos
+                    : utf8;
     name += safe ? c : '_';
   }
   // Files beside the runs are hidden (the lock), or are the summary and pages of sweeps and experiments.
@@ -226,7 +229,7 @@ std::vector<PlannedRun> expand(const SweepPlan& plan, bool allow_missing) {
     }
     set.insert(set.end(), plan.last.begin(), plan.last.end());
     if (run.name.size() > kMaxName)
-      bad_input("the name of run '{}' is longer than {} characters; shorten the names of its settings",
+      bad_input("the name of run '{}' is longer than {} bytes; shorten the names of its settings",
                 printable(run.name), kMaxName);
     if (!names.insert(run.name).second)
       bad_input("two runs of the grid have the name '{}'; give their settings different names",
