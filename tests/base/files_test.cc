@@ -150,6 +150,17 @@ TEST(WriteFileAtomic, ReplacesAndLeavesNothingBehind) {
   EXPECT_EQ(list_directory(directory.path()), std::vector<std::string>{"f"});
 }
 
+TEST(WriteFileAtomic, KeepsWhoMayRead) {
+  TemporaryDirectory directory;
+  const std::string path = directory / "page.html";
+  write_file_atomic(path, "one");
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  write_file_atomic(path, "two");
+  struct stat info;
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
 TEST(WriteFileAtomic, FollowsLinksAndWritesDevicesDirectly) {
   TemporaryDirectory directory;
   write_file_atomic(directory / "real", "1");

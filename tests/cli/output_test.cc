@@ -44,6 +44,14 @@ TEST(Output, ALineIsNoFile) {
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
+TEST(Output, ANameThatCannotBeIsFoundBeforeTheWork) {
+  TemporaryDirectory directory;
+  const auto result = run_signet("analyze 'a*' --svg " + std::string(300, 'n'), directory.path());
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.out, "");
+  EXPECT_NE(result.err.find("name too long"), std::string::npos) << result.err;
+}
+
 TEST(Output, WhatAVerbWroteItReplacesAndTheRestOnlyWithForce) {
   TemporaryDirectory directory;
   ASSERT_EQ(run_signet(kTiny, directory.path()).exit_code, 0);

@@ -385,11 +385,12 @@ int64_t InputStream::read(char* data, int64_t bytes, const std::stop_token& unwa
 OutputFile::OutputFile(const std::string& path, Mode mode) : path_(path) {
   constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
   struct stat info;
+  const bool there = ::stat(path.c_str(), &info) == 0;
   // written_ is set before the file is there: nothing may fail between making it and knowing what to remove.
   if (mode == kInPlace) {
     written_ = path;
     fd_ = FileDescriptor(create_path(written_, kNew));
-  } else if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+  } else if (there && !S_ISREG(info.st_mode)) {
     fd_ = handed_to_write(path, info);
     if (fd_) return;
     // Refused by the system for a directory, and for a pipe that nobody reads, which would be waited for.
@@ -405,6 +406,8 @@ OutputFile::OutputFile(const std::string& path, Mode mode) : path_(path) {
       written_ = join_path(parent_directory(path_), fmt::format(".tmp-{}-{}", ::getpid(), counter++));
       fd_ = FileDescriptor(create_path(written_, kNew));
     } while (!fd_ && errno == EEXIST);  // left by a killed process that had the same pid
+    // What nobody else could read stays so. A file system without permissions has nothing to keep.
+    if (fd_ && there) (void)!::fchmod(fd_.get(), info.st_mode & 0777);
   }
   if (!fd_) fail_io("write", path, errno);
 }

@@ -117,6 +117,9 @@ void check_output(const std::string& path, FileKind kind, bool force, bool again
   const std::string folder = parent_directory(path);
   if (!is_directory(folder))
     bad_input("{} cannot be written: there is no folder {}", printable(path), printable(folder));
+  std::error_code unseen;  // such as a name that is too long
+  if (std::filesystem::symlink_status(path, unseen).type() == std::filesystem::file_type::none)
+    bad_input("{} cannot be written: {}", printable(path), unseen.message());
   const bool made_there = !exists(path) || is_regular(path);  // no device
   if (made_there && ::access(folder.c_str(), W_OK) != 0)
     bad_input("{} cannot be written: {}: {}", printable(path), printable(folder),
