@@ -54,6 +54,11 @@ TEST(SweepReport, ColourIsTheModelAndDashTheRange) {
   EXPECT_EQ(looks(render_sweep(
                 page_of(directory, {{"deltanet", 0}, {"deltanet", 0}, {"deltanet", -1}, {"deltanet", -1}}))),
             (std::vector<Look>{{0, true}, {1, true}, {0, false}, {1, false}}));
+  // In whatever order, and beside whatever else: figures of two pages stand in one paper.
+  EXPECT_EQ(looks(render_sweep(page_of(directory, {{"gated-deltanet", -1}, {"mamba", -1}, {"pd", -1}}))),
+            (std::vector<Look>{{0, false}, {1, false}, {2, false}}));
+  EXPECT_EQ(looks(render_sweep(page_of(directory, {{"mamba", -1}, {"kda", -1}, {"deltanet", -1}}))),
+            (std::vector<Look>{{1, false}, {2, false}, {0, false}}));
 }
 
 // Few samples have other lengths for every seed, and the best seed need not have the longest.
@@ -94,6 +99,15 @@ TEST(SweepReport, NamesStandOnTheLeftAndFilesHaveWhatIsShown) {
             std::string::npos)
       << files[1].content;
   EXPECT_EQ(files[2].name, "Runs-accuracy.svg");
+  // A name may begin with a digit. In a file every column has a name of its own.
+  page.tables[0] = {"scores",
+                    "Scores",
+                    {"task", "parity", "published", "sums", "published", "horizon"},
+                    {{"1 token", "0.98 / 0.97", "–", "0.1 to 0.3", "1e-2", ">1000 812"}}};
+  files.clear();
+  EXPECT_NE(render_sweep(page, &files).find("<th class=\"name\">task</th><th>parity</th>"), html.npos);
+  EXPECT_TRUE(files[1].content.starts_with("task,parity,parity published,sums,sums published,horizon\n"));
+  EXPECT_NE(files[0].content.find("{lrrrrr}"), std::string::npos) << files[0].content;
 }
 
 // A file that was not asked for would be replaced, or be in the way after hours of training.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "signet/base/text.h"
@@ -255,13 +256,36 @@ void add_figure(Figures* figures, const std::string& name, const Chart& chart, c
   if (figures) figures->push_back({name, chart.document(description, legend_entries(series)), csv});
 }
 
-int range_dash(const RunData& run) { return run.eigenvalue_low >= 0 ? 1 : 0; }
-
-int index_of(std::vector<std::string>& names, const std::string& name) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  const auto place = found - names.begin();
-  if (found == names.end()) names.push_back(name);
-  return static_cast<int>(place);
+std::vector<SeriesStyle> styles_of(const std::vector<const RunData*>& runs, bool apart) {
+  static const std::vector<std::string> kOwn = {"deltanet", "mamba", "transformer", "mlstm",
+                                                "slstm",    "gla",   "deltaproduct"};
+  using Look = std::pair<std::string, int>;  // a model, and which of its points
+  std::vector<Look> looks;
+  std::map<std::pair<std::string, int>, int> uses;  // of a model and a dash
+  std::vector<SeriesStyle> styles;
+  for (const auto* run : runs) {
+    const int dash = run->eigenvalue_low >= 0 ? 1 : 0;
+    looks.emplace_back(run->model, apart ? uses[{run->model, dash}]++ : 0);
+    styles.push_back({0, dash, 2});
+  }
+  std::map<Look, int> colors;
+  std::set<int> taken;
+  for (const auto& look : looks) {
+    const auto own = std::find(kOwn.begin(), kOwn.end(), look.first);
+    if (look.second > 0 || own == kOwn.end()) continue;
+    colors[look] = static_cast<int>(own - kOwn.begin());
+    taken.insert(colors[look]);
+  }
+  for (size_t i = 0; i < looks.size(); ++i) {
+    int& color = styles[i].color;
+    if (colors.count(looks[i]) == 0) {
+      while (taken.count(color)) ++color;
+      colors[looks[i]] = color;
+      taken.insert(color);
+    }
+    color = colors[looks[i]];
+  }
+  return styles;
 }
 
 std::string file_stem(const std::string& name) {

@@ -79,10 +79,11 @@ std::string legend(const std::vector<Series>& series);
 // Adds a figure with its legend, unless `figures` is null.
 void add_figure(Figures* figures, const std::string& name, const Chart& chart, const std::string& description,
                 const std::vector<Series>& series, const std::string& csv);
-// The dash of a run's range of eigenvalues: none for [-1, 1] and where there is no range.
-int range_dash(const RunData& run);
-// The place of a name among those so far, which it joins.
-int index_of(std::vector<std::string>& names, const std::string& name);
+// Colour is the model: on every page the same of those that are compared most often, of others the first that
+// is free. Dash is the range: none for [-1, 1] and where there is no range. `apart`: points that have both in
+// common, such as two widths, have colours of their own, the n-th of a model and a range that of the n-th of
+// its other range.
+std::vector<SeriesStyle> styles_of(const std::vector<const RunData*>& runs, bool apart);
 // For file names: letters, digits, dots and dashes of a name; others become dashes.
 std::string file_stem(const std::string& name);
 std::string rough_duration(double seconds);  // 4.2 s, 12 min, 3.1 h

@@ -59,14 +59,6 @@ std::vector<std::string> distinct_labels(const std::vector<const RunData*>& runs
   return labels;
 }
 
-// Runs of one model share a colour; its eigenvalue ranges differ by dash, the signed range being solid.
-std::vector<SeriesStyle> styles_of(const std::vector<const RunData*>& runs) {
-  std::vector<std::string> models;
-  std::vector<SeriesStyle> styles;
-  for (const auto* run : runs) styles.push_back({index_of(models, run->model), range_dash(*run), 2});
-  return styles;
-}
-
 std::string verdict_item(const Series& s) {
   const VerdictLook l = look(verdict(*s.run));
   return fmt::format(
@@ -186,7 +178,7 @@ std::string far_sentence(const RunData& run) {
 
 std::vector<Series> series_of(const std::vector<const RunData*>& runs) {
   const auto labels = distinct_labels(runs);
-  const auto styles = styles_of(runs);
+  const auto styles = styles_of(runs, /*apart=*/false);
   std::vector<Series> series;
   for (size_t i = 0; i < runs.size(); ++i) series.push_back({runs[i], labels[i], styles[i]});
   return series;

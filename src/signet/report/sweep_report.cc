@@ -64,7 +64,12 @@ std::string table_csv(const PageTable& table) {
     for (const auto& field : fields) safe.push_back(csv_field(field));
     return join(safe, ",") + "\n";
   };
-  std::string csv = line(table.header);
+  // A program finds a column by its name: the second "published" of a page is that of the column before it.
+  std::vector<std::string> header = table.header;
+  for (size_t c = 1; c < header.size(); ++c)
+    if (std::count(table.header.begin(), table.header.end(), table.header[c]) > 1)
+      header[c] = table.header[c - 1] + " " + table.header[c];
+  std::string csv = line(header);
   for (const auto& row : table.rows) {
     std::vector<std::string> fields;
     for (const auto& cell : row) fields.push_back(cell.text);
@@ -91,17 +96,10 @@ std::string table_latex(const PageTable& table) {
   return tex + "\\hline\n\\end{tabular}\n";
 }
 
-// Colour is the model, dash the range, as on a report's page. Points that have both in common, such as two
-// widths, have colours of their own: the n-th of a model and a range that of the n-th of its other range.
 std::vector<SeriesStyle> styles_of_members(const std::vector<RunData>& runs) {
-  std::vector<std::string> looks;
-  std::map<std::string, int> uses;  // of a model and a range
-  std::vector<SeriesStyle> styles;
-  for (const auto& run : runs) {
-    const int dash = range_dash(run), place = uses[fmt::format("{} {}", dash, run.model)]++;
-    styles.push_back({index_of(looks, fmt::format("{} {}", place, run.model)), dash, 2});
-  }
-  return styles;
+  std::vector<const RunData*> members;
+  for (const auto& run : runs) members.push_back(&run);
+  return styles_of(members, /*apart=*/true);
 }
 
 // "parity with DeltaNet; trained on lengths 3–40, tested on 40–256; score: scaled accuracy (0 is guessing, 1
@@ -183,11 +181,21 @@ std::string texts_html(const PageTexts& group, Figures* figures) {
 }  // namespace
 
 bool is_numeric(const PageTable& table, size_t column) {
+  // 0.97, −0.1 ± 0.2, 0.1 to 0.3, 0.98 / 0.97, >1000 812, 1e-2: numbers and what stands between them. "1
+  // token" is a name.
+  const auto number = [](std::string_view word) {
+    for (const std::string_view sign : {">", "-", "−"})
+      if (word.starts_with(sign)) word.remove_prefix(sign.size());
+    return !word.empty() && std::isdigit(static_cast<unsigned char>(word[0])) &&
+           word.find_first_not_of("0123456789.e+-") == word.npos;
+  };
   return std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
     const std::string& cell = column < row.size() ? row[column].text : "";
-    return cell.empty() || cell == "missing" || cell == "failed" || cell == "–" ||
-           std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell.starts_with("−") ||
-           cell[0] == '>';
+    if (cell.empty() || cell == "missing" || cell == "failed" || cell == "–") return true;
+    const auto words = split(cell, ' ');
+    return std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+      return word == "to" || word == "and" || word == "±" || word == "/" || number(word);
+    });
   });
 }
 
