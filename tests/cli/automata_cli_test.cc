@@ -98,6 +98,7 @@ TEST(Analyze, BadInputIsBoundedAndExplained) {
     const char* message;
   } kCases[] = {
       {"analyze", 2, "no automaton is named"},
+      {"compile -o " + (directory / "partial.json"), 2, "no automaton is named"},  // not that the file exists
       {"analyze a --language parity", 2, "more than one"},
       {"analyze ''", 3, "the expression is empty"},
       {"analyze a --generators all", 2, "--group"},

@@ -129,7 +129,7 @@ std::string AutomatonInput::training_words() const {
   return group_.empty() ? "" : shell_word(generators_ == "standard" ? group_ : group_ + ":" + generators_);
 }
 
-InputAutomaton AutomatonInput::read() const {
+void AutomatonInput::check() const {
   if (regex_.empty() && options_->given(regex_option_))
     bad_input("the expression is empty; () is the empty word and @ the empty language");
   if (count() != 1)
@@ -145,7 +145,10 @@ InputAutomaton AutomatonInput::read() const {
     bad_input("the alphabet is empty; it needs at least one letter");
   if (!alphabet_.empty() && regex_.empty() && att_file_.empty())
     fail(ErrorCode::kUsage, "--alphabet goes with a regular expression or --att");
+}
 
+InputAutomaton AutomatonInput::read() const {
+  check();
   InputAutomaton input;
   input.limits = limits_;
   if (!regex_.empty()) {

@@ -33,8 +33,10 @@ class AutomatonInput {
   // it).
   std::string words() const;
   std::string training_words() const;
-  InputAutomaton read() const;  // throws kUsage unless exactly one automaton is named
-  bool named() const;           // whether any is
+  void check()
+      const;  // what read() checks before it reads: throws kUsage unless exactly one automaton is named
+  InputAutomaton read() const;
+  bool named() const;  // whether any is
   // For verbs whose positional may be an expression or something else.
   void set_expression(const std::string& expression) { regex_ = expression; }
   const automata::Limits& limits() const { return limits_; }

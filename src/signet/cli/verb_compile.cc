@@ -36,6 +36,7 @@ class Compile final : public Verb {
                     "what theory forbids in real numbers: a factor of eigenvalues 1 and 1/4 that counts");
   }
   int run() override {
+    input_.check();
     if (!output_.empty()) check_output(output_, FileKind::kKept, force_);
     const InputAutomaton input = while_shown("compile", [&] { return input_.read(); });
     for (const auto& note : input.notes) tell("signet: note: " + note);

@@ -70,6 +70,7 @@ class Solve final : public Verb {
     if (!(budget_ > 0 && budget_ <= 10'000))
       fail(ErrorCode::kUsage, "--budget is a number of minutes above 0");
     refuse_class_as_model(model_);
+    input_.check();
     if (force_ || !exists(own(kNetwork)) || !holds(output_, own_text(kNetwork)))
       check_output(output_, FileKind::kKept, force_);
     check_output(page_, FileKind::kPage, force_);
