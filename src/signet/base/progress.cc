@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "signet/base/clock.h"
+#include "signet/base/quiet.h"
 #include "signet/base/text.h"
 
 namespace signet {
@@ -30,7 +31,12 @@ void write_stderr(std::string_view text) {
   }
 }
 
+bool is_quiet = false;
+
 }  // namespace
+
+bool quiet() { return is_quiet; }
+void set_quiet() { is_quiet = true; }
 
 std::string duration_text(double seconds) {
   if (!(seconds >= 0) || seconds > 1e9) return "?";
@@ -42,7 +48,7 @@ std::string duration_text(double seconds) {
 
 ProgressStyle ProgressStyle::of_stderr(bool quiet) {
   ProgressStyle style;
-  style.quiet = quiet;
+  style.quiet = quiet || signet::quiet();
   const char* term = std::getenv("TERM");
   style.terminal = ::isatty(STDERR_FILENO) && term && std::strcmp(term, "dumb") != 0;
   style.colour = style.terminal && !set_in_environment("NO_COLOR");

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "signet/base/error.h"
+#include "signet/base/quiet.h"
 #include "signet/base/text.h"
 #include "signet/cli/wrap.h"
 
@@ -37,6 +38,7 @@ std::string not_empty(const std::string& text) {
 
 struct Options::Impl {
   CLI::App app;
+  bool quiet = false;
   std::string lists;  // sections of --help
   std::vector<std::pair<std::string, std::string>> examples;
   std::vector<OptionInfo> options, arguments;
@@ -45,6 +47,8 @@ struct Options::Impl {
   Impl(const std::string& verb, const std::string& summary) : app(summary, "signet " + verb) {
     app.set_help_flag("-h,--help", "show this help");
     remember("-h,--help", "show this help", false);
+    app.add_flag("--quiet", quiet, "no progress");
+    remember("--quiet", "no progress", false);
   }
   void remember(const std::string& flag, const std::string& help, bool takes_value) {
     const size_t name = flag.find("--");
@@ -230,6 +234,7 @@ bool Options::parse(const std::vector<std::string>& arguments) {
   try {
     impl_->refuse_values(arguments);
     impl_->app.parse(reversed);
+    if (impl_->quiet) set_quiet();
     return true;
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", help());

@@ -10,6 +10,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/quiet.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/cli/export.h"
@@ -37,7 +38,6 @@ void SweepRunner::define(Options& options) {
   options.flag("--done", done_, "train nothing: the page of the runs that are done");
   options.flag("--force", force_,
                "replace the summary of another sweep in the same directory, and other files at --export");
-  options.flag("--quiet", quiet_, "no progress");
 }
 
 void SweepRunner::restrict(train::SweepPlan& plan) const {
@@ -160,7 +160,7 @@ train::SweepSummary SweepRunner::run(const std::string& directory, const train::
   const std::string device = comm::local_device(launch, device_);
   const auto shown = shows_choice() ? chosen : train::runs_to_show(directory, plan, std::move(runs), force_);
   const auto outcomes =
-      train::run_sweep(directory, plan, chosen, {jobs, device, quiet_ || !reports(), launch});
+      train::run_sweep(directory, plan, chosen, {jobs, device, quiet() || !reports(), launch});
   std::vector<train::RunOutcome> all;
   for (auto outcome = outcomes.begin(); const auto& run : shown)
     all.push_back(run.chosen ? *outcome++ : train::RunOutcome{train::RunOutcome::kDone, "", 0, true});

@@ -43,7 +43,6 @@ class SweepRunner {
   // Whether this process writes and prints the summary: the first of those that a launcher has started.
   static bool reports() { return comm::launch().rank == 0; }
   bool force() const { return force_; }
-  bool quiet() const { return quiet_; }
   bool done() const { return done_; }  // --done: nothing is trained
   const std::string& device() const { return device_; }
 
@@ -52,7 +51,7 @@ class SweepRunner {
   std::vector<std::string> only_, set_;
   int64_t jobs_ = 0, seeds_ = 0;
   std::string device_ = "cpu", export_;
-  bool force_ = false, quiet_ = false, done_ = false;
+  bool force_ = false, done_ = false;
 };
 
 report::Tone score_tone(double score);  // of an accuracy, scaled or of whole sequences

@@ -197,7 +197,7 @@ void TextExperiment::place(train::SweepPlan& plan, const std::string& out) {
       }
 }
 
-void TextExperiment::prepare(bool quick, bool quiet) const {
+void TextExperiment::prepare(bool quick) const {
   std::map<std::string, std::string> sources;
   if (quick)
     sources = {{"english", "docs"}, {"code", "src"}};
@@ -229,7 +229,7 @@ void TextExperiment::prepare(bool quick, bool quiet) const {
       text::DocumentSource source({sources["english"], sources["code"]}, {});
       text::WordCounts counts;
       text::Record record;
-      Progress progress("words", source.total_bytes(), 0, ProgressStyle::of_stderr(quiet));
+      Progress progress("words", source.total_bytes(), 0);
       while (source.next(record)) {
         counts.add(source.document(record));
         progress.update(source.consumed_bytes(), "");
@@ -245,7 +245,7 @@ void TextExperiment::prepare(bool quick, bool quiet) const {
     options.inputs = {name == kTracking ? folder("tracking.jsonl") : sources[name]};
     if (name == kTracking)
       write_file_atomic(options.inputs[0], task_documents(kTrackingTask, quick ? 300 : 3000, 1));
-    Progress progress("tokenize " + name, 0, 0, ProgressStyle::of_stderr(quiet));
+    Progress progress("tokenize " + name, 0, 0);
     text::tokenize(options, [&](const text::TokenizeProgress& now) {
       progress.update(0, count_of(now.documents, "document") + "  " + count_of(now.tokens, "token"));
     });
@@ -254,13 +254,13 @@ void TextExperiment::prepare(bool quick, bool quiet) const {
 }
 
 void TextExperiment::measure(const std::string& out, const train::SweepSummary& summary, bool quick,
-                             const Device& device, bool quiet) {
+                             const Device& device) {
   const int64_t context = quick ? 1024 : 32768, rows = quick ? 4 : 8, near_rows = quick ? 16 : 64;
   const int64_t spectrum_tokens = quick ? 256 : 2048;
   expect(summary);
   StopSignal signals;
   const auto go_on = [] { return StopSignal::requested() == 0; };
-  Progress progress("measure", static_cast<int64_t>(summary.runs.size()), 0, ProgressStyle::of_stderr(quiet));
+  Progress progress("measure", static_cast<int64_t>(summary.runs.size()), 0);
   for (size_t i = 0; i < summary.runs.size(); ++i) {
     progress.update(static_cast<int64_t>(i), summary.runs[i].name);
     if (summary.runs[i].state != train::RunOutcome::kDone) continue;

@@ -24,12 +24,11 @@ class TextExperiment {
   // Puts the folder of the data before the names in the plan: --data, or <out>/data.
   void place(train::SweepPlan& plan, const std::string& out);
   // Makes what is missing there: english and code out of --text, tracking by itself.
-  void prepare(bool quick, bool quiet) const;
+  void prepare(bool quick) const;
   // Nothing is measured yet.
   void expect(const train::SweepSummary& summary) { far_.assign(summary.runs.size(), nullptr); }
   // Measures every run that is done, or takes what was measured before (<run>/far.json).
-  void measure(const std::string& out, const train::SweepSummary& summary, bool quick, const Device& device,
-               bool quiet);
+  void measure(const std::string& out, const train::SweepSummary& summary, bool quick, const Device& device);
   // Adds the runs of --earlier that the summary lacks, with what was measured of them.
   void add_earlier(train::SweepSummary& summary);
 

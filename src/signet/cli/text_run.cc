@@ -103,7 +103,7 @@ int evaluate_text_run(const std::string& directory, const TextEvalOptions& optio
     request.split = held_out ? text::Corpus::kHeldOut : text::Corpus::kTrain;
     StopSignal signals;
     const int64_t rows = train::rows_to_evaluate(corpus, request);
-    Progress progress("evaluate", rows, 0, ProgressStyle::of_stderr(options.quiet));
+    Progress progress("evaluate", rows, 0);
     const auto evaluation = train::evaluate_text(
         run.model(), run.dtype(), run.weights(), corpus, request,
         [&](int64_t done) { progress.update(done, ""); }, [] { return StopSignal::requested() == 0; });

@@ -23,7 +23,7 @@ TextRun load_text_run(const std::string& directory, bool words = true);
 struct TextEvalOptions {
   std::string data;                            // "" = the run's own
   int64_t context = 0, samples = 0, seed = 0;  // 0 = the run's
-  bool documents = false, eigenvalues = false, quiet = false, json = false;
+  bool documents = false, eigenvalues = false, json = false;
   OpenDevice device = {};
 };
 // Prints the loss by position; the exit code.

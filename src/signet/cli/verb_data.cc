@@ -25,7 +25,6 @@ class Data final : public Verb {
     options.value("--seed", seed_, "which ones");
     options.flag("--verify", verify_, "read every shard and compare its hashes");
     options.flag("--json", json_, "print one JSON object");
-    options.flag("--quiet", quiet_, "no progress");
     options.example(
         "signet train --help | signet tokenize - --format lines --tokenizer bytes -o data/lines --held-out "
         "0.2",
@@ -38,8 +37,7 @@ class Data final : public Verb {
     if (samples_ < 0 || samples_ > 1000) fail(ErrorCode::kUsage, "--samples must lie between 0 and 1000");
     const Corpus corpus(folder_);
     if (verify_) {
-      Progress progress("verify", static_cast<int64_t>(corpus.manifest().shards.size()), 0,
-                        ProgressStyle::of_stderr(quiet_));
+      Progress progress("verify", static_cast<int64_t>(corpus.manifest().shards.size()), 0);
       corpus.verify([&](int64_t done) { progress.update(done, ""); });
     }
     json_ ? print_json(corpus) : print_text(corpus);
@@ -122,7 +120,7 @@ class Data final : public Verb {
 
   std::string folder_;
   int64_t samples_ = 3, seed_ = 1;
-  bool verify_ = false, json_ = false, quiet_ = false;
+  bool verify_ = false, json_ = false;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/quiet.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
 #include "signet/cli/print_as_json.h"
@@ -53,7 +54,6 @@ class Demo final : public Verb {
     options.value("--samples", samples_, "test sequences per run");
     options.flag("--force", force_,
                  "replace a file at --report that is not a page of signet, and runs of others in --out");
-    options.flag("--quiet", quiet_, "no progress");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet demo --steps 2 --samples 16 --out runs/tiny-demo --report tiny.html",
                     "all of it, much too short to learn anything");
@@ -120,7 +120,7 @@ class Demo final : public Verb {
     const std::string path = directory(model, range);
     auto run_directory = io::RunDirectory::create(path, /*force=*/true);
     auto result = train::train(config(model, range), run_directory, false,
-                               {quiet_, fmt::format("{:8} [{}]", model.title, range), {}});
+                               {quiet(), fmt::format("{:8} [{}]", model.title, range), {}});
     train::Run run = train::Run::load(path);
     std::vector<train::LengthAccuracy> far;
     for (int64_t length : kFarLengths) {
@@ -181,7 +181,7 @@ class Demo final : public Verb {
 
   int64_t seed_ = 1, steps_ = 0, samples_ = 8192;
   std::string out_ = "runs/demo", report_ = "report.html";
-  bool force_ = false, quiet_ = false, json_ = false;
+  bool force_ = false, json_ = false;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/progress.h"
+#include "signet/base/quiet.h"
 #include "signet/base/signals.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
@@ -61,7 +62,6 @@ class Eval final : public Verb {
     device_option(options, device_, "where to run");
     options.flag("--save", save_, "keep the result in the run's results.json, for its report");
     options.flag("--json", json_, "print one JSON object");
-    options.flag("--quiet", quiet_, "no progress");
     options.example("signet eval runs/example --lengths 40:256 --samples 256",
                     "accuracy far beyond the training length");
     options.example("signet eval runs/example --lengths 1000 --samples 16 --snap 16",
@@ -136,7 +136,6 @@ class Eval final : public Verb {
       fail(ErrorCode::kUsage, "--context {}: give 1 or more", text_.context);
     if (options_->given("--samples")) text_.samples = samples_;
     text_.seed = std::max<int64_t>(seed_, 0);  // the rows that every run on the data is measured on
-    text_.quiet = quiet_;
     text_.json = json_;
     text_.device = open_device(device_);
     return evaluate_text_run(directory_, text_);
@@ -146,13 +145,13 @@ class Eval final : public Verb {
     snap_ = std::make_unique<train::StateCodebook>(run.model(), run.dtype(), run.weights(), run.task(),
                                                    run.config().train_lengths(run.task()),
                                                    static_cast<uint64_t>(seed_));
-    if (!quiet_)
+    if (!quiet())
       tell(fmt::format("snap: {} of {} pieces of the state have finitely many values, {} together",
                        snap_->finite_pieces(), snap_->pieces(), snap_->states()));
   }
 
   train::Evaluation evaluate(train::Run& run, tasks::LengthRange lengths) {
-    Progress progress("evaluate", samples_, 0, ProgressStyle::of_stderr(quiet_));
+    Progress progress("evaluate", samples_, 0);
     auto evaluation = train::evaluate(
         run.model(), run.dtype(), run.weights(), run.task(),
         {static_cast<uint64_t>(seed_), tasks::Split::kTest, lengths, samples_, snap_.get(), snap_every_,
@@ -170,7 +169,7 @@ class Eval final : public Verb {
 
   nlohmann::ordered_json find_horizon(train::Run& run) {
     const int64_t samples = std::min<int64_t>(samples_, 64);
-    Progress progress("horizon", 0, 0, ProgressStyle::of_stderr(quiet_));
+    Progress progress("horizon", 0, 0);
     std::mutex drawing;
     const Ticker ticker(kPatienceSeconds, [&] {
       const std::lock_guard lock(drawing);
@@ -286,7 +285,7 @@ class Eval final : public Verb {
   TextEvalOptions text_;
   std::unique_ptr<io::RunDirectory> run_directory_;  // with --save
   nlohmann::ordered_json stored_;                    // its results
-  bool save_ = false, json_ = false, quiet_ = false;
+  bool save_ = false, json_ = false;
 };
 
 }  // namespace

@@ -78,13 +78,12 @@ class Reproduce final : public Verb {
       if (of_text()) text_.expect(summary_);
       runner_.check_export(make_page(), runs);
     }
-    if (of_text() && runner_.reports() && !runner_.done())
-      text_.prepare(protocol_ == "quick", runner_.quiet());
+    if (of_text() && runner_.reports() && !runner_.done()) text_.prepare(protocol_ == "quick");
     summary_ = runner_.run(out_, plan, runs);
     if (!runner_.reports()) return 0;
     if (of_text()) {
       const OpenDevice device = open_device(runner_.device());
-      text_.measure(out_, summary_, protocol_ == "quick", device, runner_.quiet());
+      text_.measure(out_, summary_, protocol_ == "quick", device);
       text_.add_earlier(summary_);
     }
     report::SweepPage page = make_page();

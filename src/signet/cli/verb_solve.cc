@@ -11,6 +11,7 @@
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/quiet.h"
 #include "signet/base/rounding.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
@@ -56,7 +57,6 @@ class Solve final : public Verb {
     options.flag("--force", force_,
                  "begin anew: replace the network, a page that is not signet's, and what is in the folder");
     options.flag("--json", json_, "print one JSON object");
-    options.flag("--quiet", quiet_, "no progress");
     Options::Named models;
     for (const auto& model : models::architectures()) models.emplace_back(model.name, model.summary);
     options.list("Models", "--model", models);
@@ -75,11 +75,9 @@ class Solve final : public Verb {
       check_output(output_, FileKind::kKept, force_);
     check_output(page_, FileKind::kPage, force_);
     type_ = parse_number_type(dtype_);
-    const InputAutomaton input = while_shown(
-        "solve", [&] { return input_.read(); }, quiet_);
+    const InputAutomaton input = while_shown("solve", [&] { return input_.read(); });
     dfa_ = input.dfa;
-    const auto theory = while_shown(
-        "analyze", [&] { return theory::analyze(dfa_, input.limits); }, quiet_);
+    const auto theory = while_shown("analyze", [&] { return theory::analyze(dfa_, input.limits); });
     story_.title = printable(input.title, 200);
     story_.automaton = dfa_;
     story_.model = model_;
@@ -196,8 +194,7 @@ class Solve final : public Verb {
     const theory::Network network = theory::load_network(own(kNetwork));
     theory::VerifyOptions options;
     options.type = type_;
-    const auto proof = while_shown(
-        "verify", [&] { return theory::verify(network, options); }, quiet_);
+    const auto proof = while_shown("verify", [&] { return theory::verify(network, options); });
     if (!proof.proved || proof.longest || !automata::equivalent(network.dfa, dfa_))
       bad_input("{} is not the proved network that {} tells of; --force begins anew",
                 printable(own(kNetwork)), printable(own(kRecord)));
@@ -260,7 +257,7 @@ class Solve final : public Verb {
     result.directory = attempt_directory(i);
     result.seed = seed_ + i;
     result.targets = config.task.automaton.targets;
-    train::TrainOptions options{quiet_, fmt::format("attempt {}", i + 1), {}};
+    train::TrainOptions options{quiet(), fmt::format("attempt {}", i + 1), {}};
     const double left = 60 * budget_ - spent();
     options.on_step = [&](int64_t step, double seconds) {
       result.steps = step;
@@ -300,7 +297,7 @@ class Solve final : public Verb {
       if (error.code() != ErrorCode::kBadInput) throw;
       return "out of time before its first checkpoint";
     }
-    const ActivityLine line("solve", ProgressStyle::of_stderr(quiet_));
+    const ActivityLine line("solve");
     story_.crystal.reset();
     story_.extraction.reset();
     constexpr int64_t kWords = 256;
@@ -394,7 +391,7 @@ class Solve final : public Verb {
   NumberType type_ = NumberType::kFp32;
   double budget_ = 3;
   int64_t seed_ = 1;
-  bool anyway_ = false, force_ = false, json_ = false, quiet_ = false;
+  bool anyway_ = false, force_ = false, json_ = false;
   SolveStory story_;
 };
 

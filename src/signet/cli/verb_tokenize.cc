@@ -37,7 +37,6 @@ class Tokenize final : public Verb {
     options.flag("--force", options_.force,
                  "replace the data that is in the folder, and with --task OUT.jsonl");
     options.flag("--json", json_, "print what was made as one JSON object");
-    options.flag("--quiet", quiet_, "no progress");
     options.example(
         "signet train --help | signet tokenize - --format lines --tokenizer bytes -o data/help --held-out "
         "0.2",
@@ -71,8 +70,7 @@ class Tokenize final : public Verb {
     }
     std::unique_ptr<Progress> progress;
     const auto manifest = text::tokenize(options_, [&](const text::TokenizeProgress& now) {
-      if (!progress)
-        progress = std::make_unique<Progress>("tokenize", now.total, 0, ProgressStyle::of_stderr(quiet_));
+      if (!progress) progress = std::make_unique<Progress>("tokenize", now.total, 0);
       progress->update(now.consumed,
                        count_of(now.documents, "document") + "  " + count_of(now.tokens, "token"));
     });
@@ -106,7 +104,7 @@ class Tokenize final : public Verb {
   text::TokenizeOptions options_;
   std::string task_;
   int64_t documents_ = 1000;
-  bool json_ = false, quiet_ = false;
+  bool json_ = false;
 };
 
 }  // namespace

@@ -35,7 +35,6 @@ class TokenizerVerb final : public Verb {
     options.flag("--force", force_, "with train: replace an existing file");
     options.flag("--special", special_, "with encode: names of special tokens in the text stand for them");
     options.flag("--json", json_, "print one JSON object");
-    options.flag("--quiet", quiet_, "no progress");
     options.example("signet train --help | signet tokenizer train - --vocabulary 400 -o tokenizer.json",
                     "a byte-level BPE vocabulary of some text");
     options.example("signet tokenizer show --tokenizer tokenizer.json", "what a tokenizer file holds");
@@ -73,14 +72,14 @@ class TokenizerVerb final : public Verb {
     text::DocumentSource source(inputs_, source_);
     text::WordCounts counts;
     {
-      Progress progress("words", source.total_bytes(), 0, ProgressStyle::of_stderr(quiet_));
+      Progress progress("words", source.total_bytes(), 0);
       text::Record record;
       while (source.next(record)) {
         counts.add(source.document(record));
         progress.update(source.consumed_bytes(), count_of(counts.words().size(), "word"));
       }
     }
-    Progress progress("merges", vocabulary_, 0, ProgressStyle::of_stderr(quiet_));
+    Progress progress("merges", vocabulary_, 0);
     const auto spec = text::train_bpe(counts, vocabulary_, [&](int64_t size) { progress.update(size, ""); });
     progress.finish();
     write_output(out_, FileKind::kKept, force_, text::write_tokenizer_json(spec));
@@ -172,7 +171,7 @@ class TokenizerVerb final : public Verb {
   std::vector<std::string> inputs_;
   text::SourceOptions source_;
   int64_t vocabulary_ = 32000;
-  bool special_ = false, force_ = false, json_ = false, quiet_ = false;
+  bool special_ = false, force_ = false, json_ = false;
 };
 
 }  // namespace

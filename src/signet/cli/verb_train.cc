@@ -11,6 +11,7 @@
 #include "signet/automata/dfa_io.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/quiet.h"
 #include "signet/base/signals.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
@@ -83,7 +84,6 @@ class Train final : public Verb {
                  "print the resolved configuration and the memory that training takes, and stop");
     options.flag("--list-keys", list_keys_, "print every configuration key with its meaning and value");
     options.flag("--json", json_, "print the results as one JSON object");
-    options.flag("--quiet", quiet_, "no progress");
     options.flag("--tensorboard", tensorboard_,
                  "write the run's numbers for TensorBoard as well, into its directory");
     options.value("--trace", trace_,
@@ -151,8 +151,10 @@ class Train final : public Verb {
 
   // The first rank speaks for all, and those on the same cores share them.
   void share_machine() {
-    quiet_ |= !root();
-    if (!root()) StopSignal::acknowledge_silently();
+    if (!root()) {
+      set_quiet();
+      StopSignal::acknowledge_silently();
+    }
     const int sharing = ranks_->sharing_cores();
     if (!std::getenv("SIGNET_THREADS")) set_thread_count(std::max(1, thread_count() / sharing));
   }
@@ -285,7 +287,7 @@ class Train final : public Verb {
     }
     const auto options = this->options(config);  // the device is there
     require_memory(config, options);
-    if (before != config.train.device && !quiet_)
+    if (before != config.train.device && !quiet())
       tell(fmt::format("signet: the run was on {}; it goes on on {}", before, config.train.device));
     out_ = resume_;
     return finish(train::train(config, directory, true, options));
@@ -306,7 +308,7 @@ class Train final : public Verb {
         fail(ErrorCode::kUsage, "--recipe tracker is for finite automata, and none is known for the task {}",
              config.task.title());
       if (!recipe) return {};
-      if (!quiet_ && !list_keys_ && !dry_run_) tell("signet: recipe tracker: " + recipe->reason);
+      if (!quiet() && !list_keys_ && !dry_run_) tell("signet: recipe tracker: " + recipe->reason);
       return recipe->set;
     };
   }
@@ -334,9 +336,9 @@ class Train final : public Verb {
 
   train::TrainOptions options(const train::RunConfig& config) const {
     train::TrainOptions options{
-        quiet_,  "",           open_device(comm::local_device(comm::launch(), config.train.device)),
+        quiet(), "",           open_device(comm::local_device(comm::launch(), config.train.device)),
         nullptr, tensorboard_, ranks_};
-    if (config.on_text() && !quiet_ && root()) {
+    if (config.on_text() && !quiet() && root()) {
       constexpr double kSeconds = 0.02;
       const auto precision = config.precision(options.device);
       options.ceiling = bench::measure_rate(precision == train::Precision::kBf16   ? bench::Math::kBf16
@@ -387,7 +389,7 @@ class Train final : public Verb {
                  train::lengths_text(lengths[0].get<int64_t>(), lengths[1].get<int64_t>()),
                  count_of(result["steps"].get<int64_t>(), "step"), number("seconds"), printable(out_, 4000));
     }
-    if (!json_ && !quiet_) say_next(after(shell_word(out_), result.contains("text")));
+    if (!json_ && !quiet()) say_next(after(shell_word(out_), result.contains("text")));
     return 0;
   }
 
@@ -397,8 +399,7 @@ class Train final : public Verb {
               recipe_, config_, from_, out_, resume_, preset_, trace_;
   std::vector<std::string> set_, data_;
   int64_t steps_ = 20000, seed_ = 1;
-  bool force_ = false, dry_run_ = false, list_keys_ = false, json_ = false, quiet_ = false,
-       tensorboard_ = false;
+  bool force_ = false, dry_run_ = false, list_keys_ = false, json_ = false, tensorboard_ = false;
 };
 
 }  // namespace
