@@ -5,6 +5,7 @@
 
 #include "report/well_formed.h"
 #include "signet/base/files.h"
+#include "signet/cli/sweep_output.h"
 #include "signet/report/svg.h"
 #include "support/command.h"
 #include "support/small_run.h"
@@ -111,6 +112,24 @@ TEST(Export, ASweepsPageHasSpreadNamesAndBands) {
   const auto one = run_signet("sweep grid.yaml --done --only train.seed=1 --quiet", directory.path());
   EXPECT_EQ(one.out.find("±", one.out.find('\n')), std::string::npos)
       << "one seed has no spread: " << one.out;
+}
+
+// As the verdicts of a report: four right answers of four solve nothing.
+TEST(Export, ColoursOfScoresGoByTheirIntervals) {
+  using report::Tone;
+  const auto of = [](double score, double samples) {
+    train::RunSummary run;
+    run.samples = samples;
+    run.chance = 0.5;
+    return score_tone(score, run);
+  };
+  EXPECT_EQ(of(1, 4), Tone::kPlain);
+  EXPECT_EQ(of(1, 1024), Tone::kGood);
+  EXPECT_EQ(of(0, 4), Tone::kPlain);
+  EXPECT_EQ(of(0, 64), Tone::kPoor);
+  EXPECT_EQ(of(0.125, 16), Tone::kPlain);
+  EXPECT_EQ(of(0.125, 8192), Tone::kFair);
+  EXPECT_EQ(of(0.5, 0), Tone::kPlain) << "how many there were is not known";
 }
 
 }  // namespace

@@ -20,6 +20,8 @@
 #include "signet/cli/wrap.h"
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
+#include "signet/report/run_data.h"
+#include "signet/report/run_report.h"
 #include "signet/report/svg.h"
 
 namespace signet::cli {
@@ -167,8 +169,14 @@ train::SweepSummary SweepRunner::run(const std::string& directory, const train::
   return train::summarize(directory, plan, shown, all);
 }
 
-report::Tone score_tone(double score) {
-  return score >= 0.999 ? report::Tone::kGood : score > 0.1 ? report::Tone::kFair : report::Tone::kPoor;
+report::Tone score_tone(double score, const train::RunSummary& run) {
+  const auto raw = report::wilson(run.chance + score * (1 - run.chance), run.samples);
+  const double low = (raw.low - run.chance) / (1 - run.chance),
+               high = (raw.high - run.chance) / (1 - run.chance);
+  if (score >= report::kSolvedScore)
+    return low >= report::kNearlyScore ? report::Tone::kGood : report::Tone::kPlain;
+  if (score <= 0.1) return high <= 0.5 ? report::Tone::kPoor : report::Tone::kPlain;
+  return low >= 0 ? report::Tone::kFair : report::Tone::kPlain;
 }
 
 namespace {
@@ -185,9 +193,10 @@ void append_seeds(std::vector<report::Cell>& row, const train::SweepSummary& sum
   }
   // The score of a run on text is minus its loss, which is what people read; no loss is good or poor by
   // itself.
-  const bool text = summary.runs[seeds.best_run].text;
+  const train::RunSummary& best = summary.runs[seeds.best_run];
+  const bool text = best.text;
   const auto number = [&](double score) { return report::fixed_number(text ? -score : score, 3); };
-  const auto tone = [&](double score) { return text ? report::Tone::kPlain : score_tone(score); };
+  const auto tone = [&](double score) { return text ? report::Tone::kPlain : score_tone(score, best); };
   row.emplace_back(number(seeds.best), tone(seeds.best));
   row.emplace_back(number(seeds.median), tone(seeds.median));
   const bool spread = seeds.runs.size() > 1;  // one seed shows none

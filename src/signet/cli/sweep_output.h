@@ -54,7 +54,9 @@ class SweepRunner {
   bool force_ = false, done_ = false;
 };
 
-report::Tone score_tone(double score);  // of an accuracy, scaled or of whole sequences
+// Of a score such as the run's: an accuracy, scaled or of whole sequences. None where its 95% interval leaves
+// open what it says (docs/report.md), as of a few samples.
+report::Tone score_tone(double score, const train::RunSummary& run);
 
 // One row per point of the grid: its values, learning rate chosen, seeds, best, median, deviation, seconds.
 report::PageTable summary_table(const train::SweepSummary& summary);

@@ -166,7 +166,7 @@ class Reproduce final : public Verb {
     if (group->runs.empty()) return Cell(group->missing.empty() ? "failed" : "missing", Tone::kMuted);
     const double value = measure(*group).value;
     return Cell(median() ? number(value) + " ± " + number(group->deviation) : number(value),
-                score_tone(value));
+                score_tone(value, summary_.runs[group->best_run]));
   }
   Cell published_cell(const std::string& model, const std::string& task) const {
     const auto* published = experiment_.find(protocol_, model, task);
@@ -258,8 +258,9 @@ class Reproduce final : public Verb {
             any_published = true;
             text += " / " + report::fixed_number(published->curve[b], 2);
           }
-          row.emplace_back(text,
-                           ours.empty() || !std::isfinite(ours[b]) ? Tone::kMuted : score_tone(ours[b]));
+          row.emplace_back(text, ours.empty() || !std::isfinite(ours[b])
+                                     ? Tone::kMuted
+                                     : score_tone(ours[b], summary_.runs[group->best_run]));
         }
         row.emplace_back(fmt::format("{:.0f}", group->seconds));
         table.rows.push_back(std::move(row));
@@ -301,12 +302,13 @@ class Reproduce final : public Verb {
               fmt::format("{}{}{:.0f}", each.empty() ? "" : " ", run.horizon_held ? ">" : "", run.horizon);
         }
         const bool beyond = group->horizon_held;
-        table.rows.push_back({at(*group, "model"),
-                              Cell(fmt::format("{}{:.0f}", beyond ? ">" : "", group->horizon_median),
-                                   beyond ? Tone::kGood : Tone::kPlain),
-                              each, Cell(number(group->median), score_tone(group->median)),
-                              fmt::format("{:.2e}", train::median_of(flops)),
-                              fmt::format("{:.1f}", train::median_of(seconds))});
+        table.rows.push_back(
+            {at(*group, "model"),
+             Cell(fmt::format("{}{:.0f}", beyond ? ">" : "", group->horizon_median),
+                  beyond ? Tone::kGood : Tone::kPlain),
+             each, Cell(number(group->median), score_tone(group->median, summary_.runs[group->best_run])),
+             fmt::format("{:.2e}", train::median_of(flops)),
+             fmt::format("{:.1f}", train::median_of(seconds))});
       }
       tables.push_back(std::move(table));
     }
@@ -335,7 +337,7 @@ class Reproduce final : public Verb {
         }
         row.emplace_back(report::fixed_number(best.train_high, 0));
         row.emplace_back(report::fixed_number(best.test_high, 0));
-        row.emplace_back(scores, score_tone(group.median));
+        row.emplace_back(scores, score_tone(group.median, summary_.runs[group.best_run]));
         row.emplace_back(fmt::format("{:.1f}", train::median_of(seconds)));
       }
       table.rows.push_back(std::move(row));

@@ -118,6 +118,8 @@ StoredResults stored_results(const std::string& path) {
   }
   results.score = io::json_double(scored, results.dense ? "sequence_accuracy" : "scaled_accuracy", scored_in);
   const int64_t samples = io::json_int(scored, "samples", scored_in);
+  results.samples = static_cast<double>(samples);
+  if (!results.dense && json.contains("chance")) results.chance = io::json_double(json, "chance", path);
   if (results.dense) {
     results.error = share_error(results.score, samples);
   } else if (const double accuracy = io::json_double(scored, "accuracy", scored_in); accuracy < 1) {

@@ -38,6 +38,7 @@ struct StoredResults {
   double score = 0;  // evaluator.h; of the evaluation with which training ended; of text minus the loss
   bool text = false, dense = false;
   double error = 0;  // the standard error of the score over the test sequences; NaN of a single row of text
+  double samples = 0, chance = 0;  // sequences, and the accuracy of guessing (0 where sequences are scored)
   double seconds = 0, flops = 0;
   std::optional<FoundHorizon> horizon;
 };

@@ -27,6 +27,8 @@ RunSummary read_run(const std::string& directory, const PlannedRun& run, const R
   summary.text = results.text;
   summary.dense = results.dense;
   summary.error = results.error;
+  summary.samples = results.samples;
+  summary.chance = results.chance;
   summary.seconds = results.seconds;
   summary.flops = results.flops;
   if (results.horizon) {

@@ -18,6 +18,7 @@ struct RunSummary {
   std::vector<std::pair<std::string, std::string>> values;  // of every axis, by its name
   RunOutcome::State state = RunOutcome::kWaiting;
   double score = 0, error = 0, seconds = 0, flops = 0;  // error: the standard error of the score
+  double samples = 0, chance = 0;                       // of StoredResults
   bool text = false;                                    // its score is minus its loss
   bool dense = false;                                   // its score is the accuracy of whole sequences
   double horizon = 0;                                   // 0 without one
