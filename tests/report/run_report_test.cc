@@ -201,6 +201,37 @@ TEST(RunReport, LegendsNameEveryModelOnce) {
   EXPECT_EQ(occurrences(svg, "model8 [−1, 1]<"), 1u);
 }
 
+// A mean over two widths would be that of no model. Only seeds are taken together.
+TEST(RunReport, RunsThatDifferByMoreThanTheirSeedStandApart) {
+  test::TemporaryDirectory directory;
+  std::vector<RunData> runs;
+  for (int i = 0; i < 4; ++i) {
+    test::write_fixture_run(directory / "run", {"deltanet", -1, i + 1, 0});
+    runs.push_back(read_run(directory / "run"));
+    runs.back().config = fmt::format("model: {{architecture: deltanet, width: {}}}\ntrain: {{seed: {}}}\n",
+                                     i < 2 ? 8 : 32, i + 1);
+  }
+  auto many = runs;
+  name_variants(runs);
+  EXPECT_EQ(runs[0].variant, "width 8");
+  EXPECT_EQ(runs[3].variant, "width 32");
+  const std::string tex = exported(runs, "results.tex"), svg = exported(runs, "parity-accuracy.svg");
+  EXPECT_EQ(occurrences(tex, ", width 8 & 2 & "), 1u) << tex;
+  EXPECT_EQ(occurrences(tex, ", width 32 & 2 & "), 1u) << tex;
+  EXPECT_EQ(occurrences(svg, ", width 8 · 2 runs<"), 1u) << svg;
+  EXPECT_NE(svg.find("class=\"s s0\""), svg.npos);
+  EXPECT_NE(svg.find("class=\"s s1\""), svg.npos);
+  many[0].config = "model: {a: 1, b: 1, c: 1, d: 1, width: 8}\ntrain: {seed: 1}";
+  many[1].config = "model: {a: 2, b: 2, c: 2, d: 2, width: 8}\ntrain: {seed: 2}";
+  many.resize(2);
+  name_variants(many);
+  EXPECT_EQ(many[1].variant, "settings 2");
+  many[1].config = "model: {width: 8, new: 1}\neval: {samples: 4}\ntrain: {seed: 2}";
+  many[0].variant = many[1].variant = "";
+  name_variants(many);
+  EXPECT_EQ(many[1].variant, "") << "what the other lacks, seeds and samples do not count";
+}
+
 TEST(RunReport, RunsOnTextFoldIntoTheirLosses) {
   RunData run;
   run.text = true, run.task = "text", run.model = run.title = "deltanet", run.held_out_loss = 2.5;

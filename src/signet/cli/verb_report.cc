@@ -41,6 +41,7 @@ class Report final : public Verb {
       for (const auto& directory : report::find_runs(path))
         if (read.insert(std::filesystem::canonical(directory)).second)
           runs.push_back(read_named_run(directory.string()));
+    report::name_variants(runs);
     report::ExportedFiles files;
     if (!export_.empty()) files = ready_exports(export_, report::export_report(runs), force_);
     if (title_.empty())

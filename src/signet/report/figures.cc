@@ -259,13 +259,18 @@ void add_figure(Figures* figures, const std::string& name, const Chart& chart, c
 std::vector<SeriesStyle> styles_of(const std::vector<const RunData*>& runs, bool apart) {
   static const std::vector<std::string> kOwn = {"deltanet", "mamba", "transformer", "mlstm",
                                                 "slstm",    "gla",   "deltaproduct"};
-  using Look = std::pair<std::string, int>;  // a model, and which of its points
+  using Look = std::pair<std::string, int>;  // a model, and which of its points or variants
   std::vector<Look> looks;
-  std::map<std::pair<std::string, int>, int> uses;  // of a model and a dash
+  std::map<std::string, std::vector<std::string>> variants;  // of a model
+  std::map<std::pair<std::string, int>, int> uses;           // of a model and a dash
   std::vector<SeriesStyle> styles;
   for (const auto* run : runs) {
     const int dash = run->eigenvalue_low >= 0 ? 1 : 0;
-    looks.emplace_back(run->model, apart ? uses[{run->model, dash}]++ : 0);
+    auto& known = variants[run->model];
+    auto variant = std::find(known.begin(), known.end(), run->variant);
+    if (variant == known.end()) variant = known.insert(variant, run->variant);
+    looks.emplace_back(run->model,
+                       apart ? uses[{run->model, dash}]++ : static_cast<int>(variant - known.begin()));
     styles.push_back({0, dash, 2});
   }
   std::map<Look, int> colors;

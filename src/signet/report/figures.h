@@ -80,9 +80,9 @@ std::string legend(const std::vector<Series>& series);
 void add_figure(Figures* figures, const std::string& name, const Chart& chart, const std::string& description,
                 const std::vector<Series>& series, const std::string& csv);
 // Colour is the model: on every page the same of those that are compared most often, of others the first that
-// is free. Dash is the range: none for [-1, 1] and where there is no range. `apart`: points that have both in
-// common, such as two widths, have colours of their own, the n-th of a model and a range that of the n-th of
-// its other range.
+// is free. Dash is the range: none for [-1, 1] and where there is no range. Variants of a model have colours
+// of their own; `apart`: so have all points that have both in common, the n-th of a model and a range that of
+// the n-th of its other range.
 std::vector<SeriesStyle> styles_of(const std::vector<const RunData*>& runs, bool apart);
 // For file names: letters, digits, dots and dashes of a name; others become dashes.
 std::string file_stem(const std::string& name);

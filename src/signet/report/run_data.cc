@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
@@ -403,7 +404,70 @@ std::string run_label(const RunData& run) {
   std::string label = run.title.empty() ? run.name : run.title;
   if (std::isfinite(run.eigenvalue_low) && std::isfinite(run.eigenvalue_high))
     label += fmt::format(" [{}, {}]", short_number(run.eigenvalue_low), short_number(run.eigenvalue_high));
-  return label;
+  return run.variant.empty() ? label : label + ", " + run.variant;
+}
+
+namespace {
+
+using Settings = std::map<std::string, std::string>;
+
+void flatten(const io::ConfigNode& node, const std::string& key, Settings& settings) {
+  if (node.kind != io::ConfigNode::Kind::kMap) {
+    std::vector<std::string> items;
+    for (const auto& item : node.items) items.push_back(item.text);
+    settings[key] = node.kind == io::ConfigNode::Kind::kList ? "[" + join(items, ", ") + "]" : node.text;
+  }
+  for (size_t i = 0; i < node.keys.size(); ++i)
+    flatten(node.items[i], key.empty() ? node.keys[i] : key + "." + node.keys[i], settings);
+}
+
+// Without what changes nothing about the model that comes out, or only its start.
+Settings settings_of(const RunData& run) {
+  Settings settings;
+  try {
+    flatten(io::parse_yaml(run.config, "config.yaml"), "", settings);
+  } catch (const Error&) {  // noted when it was read
+  }
+  for (const char* key : {"train.seed", "train.device", "train.checkpoint_every", "train.validate_every",
+                          "train.recompute", "train.micro_batch"})
+    settings.erase(key);
+  std::erase_if(settings, [](const auto& entry) { return entry.first.starts_with("eval."); });
+  return settings;
+}
+
+}  // namespace
+
+void name_variants(std::vector<RunData>& runs) {
+  std::map<std::pair<std::string, std::string>, std::vector<RunData*>> alike;
+  for (auto& run : runs)
+    if (!run.config.empty()) alike[{run.task, run_label(run)}].push_back(&run);
+  for (const auto& [name, members] : alike) {
+    if (members.size() < 2) continue;
+    std::vector<Settings> settings;
+    for (const auto* run : members) settings.push_back(settings_of(*run));
+    // A key that some lack came with another version, which says nothing of its value.
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : settings.front()) {
+      const auto has = [&, k = key](const Settings& other) { return other.contains(k); };
+      const auto same = [&, k = key, v = value](const Settings& other) { return other.at(k) == v; };
+      if (std::all_of(settings.begin(), settings.end(), has) &&
+          !std::all_of(settings.begin(), settings.end(), same))
+        keys.push_back(key);
+    }
+    constexpr size_t kMostNamed = 3;
+    std::vector<std::string> variants;
+    for (size_t i = 0; i < members.size(); ++i) {
+      std::vector<std::string> parts;
+      for (const auto& key : keys)
+        parts.push_back(key.substr(key.rfind('.') + 1) + " " + settings[i].at(key));
+      const std::string all = join(parts, ", ");
+      auto found = std::find(variants.begin(), variants.end(), all);
+      if (found == variants.end()) found = variants.insert(variants.end(), all);
+      members[i]->variant = keys.size() <= kMostNamed && all.size() <= 80
+                                ? all
+                                : fmt::format("settings {}", found - variants.begin() + 1);
+    }
+  }
 }
 
 std::string domain_of(const std::string& folder) {

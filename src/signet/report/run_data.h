@@ -94,6 +94,7 @@ struct RunData {
   std::vector<Point> loss;               // step, loss
   std::vector<Point> training_accuracy;  // step, scaled accuracy
   std::string config;                    // config.yaml as it is
+  std::string variant;                   // "width 8": beside others of its model, a part of its label
   std::string provenance;                // what made the results, when and where; one line
   std::vector<std::string> notes;        // what could not be read
 
@@ -135,5 +136,8 @@ std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path);
 // name without.
 using ModelTitle = std::string (*)(const std::string& model);
 RunData read_run(const std::filesystem::path& directory, ModelTitle title = nullptr);
+// Tells runs of one task, model and range apart by the settings in which their configurations differ, but for
+// the seed and what only says where and how often: sets `variant` of each.
+void name_variants(std::vector<RunData>& runs);
 
 }  // namespace signet::report
