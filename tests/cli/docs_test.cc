@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <regex>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -96,6 +97,108 @@ TEST(Docs, EveryOptionIsExplained) {
   }
 }
 
+// Enough documents for some to be held out.
+void write_documents(const test::TemporaryDirectory& directory) {
+  for (int i = 0; i < 60; ++i)
+    test::write_text(directory / fmt::format("mytext/{}.txt", i),
+                     std::string(200, static_cast<char>('A' + i)));
+}
+
+// The keys of a document of JSON. What lies below these is named by the user's data: settings, letters, axes.
+void add_keys(const nlohmann::ordered_json& json, std::set<std::string>& keys) {
+  static const std::set<std::string> kOfData = {"settings", "values", "probabilities"};
+  for (const auto& [key, value] : json.items()) {
+    if (json.is_object() && key.find('.') == key.npos) keys.insert(key);
+    if (value.is_structured() && !(json.is_object() && kOfData.contains(key))) add_keys(value, keys);
+  }
+}
+
+bool has_word(const std::string& text, const std::string& word) {
+  const auto inside = [&](size_t at) {
+    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_');
+  };
+  for (size_t at = 0; (at = text.find(word, at)) != text.npos; ++at)
+    if (!inside(at - 1) && !inside(at + word.size())) return true;
+  return false;
+}
+
+// On the page of the verb, or on one that it refers to.
+TEST(Docs, EveryKeyOfJsonIsExplained) {
+  const std::string small =
+      " --set model.width=16 --set model.blocks=1 --set model.heads=1 --set train.batch=4"
+      " --set eval.samples=4 --steps 2 --force";
+  const std::string text_run =
+      small + " --set data.context=32 --set train.warmup=2 --set train.validate_samples=4";
+  test::TemporaryDirectory directory;
+  write_documents(directory);
+  test::write_text(directory / "ids.txt", "65 66\n");
+  test::write_text(directory / "grid.yaml",
+                   "base: {task: {name: parity}, model: {width: 16}, train: {steps: 2, batch: 4},"
+                   " eval: {samples: 4}}\n"
+                   "grid: {train.lr: [1e-2, 1e-3], train.seed: [1, 2]}\nhorizon: 50\nhorizon_samples: 4\n");
+  struct Case {
+    std::string command;
+    std::vector<const char*> pages;
+    int exit_code = 0;
+  };
+  const std::vector<const char*> results = {"train", "eval", "formats"}, text = {"text", "eval", "formats"};
+  for (const auto& [command, pages, exit_code] : std::vector<Case>{
+           {"train parity --model deltanet --recipe paper --out run" + small, results},
+           {"train parity --list-keys", {"train"}},
+           {"train parity --dry-run", {"train"}},
+           {"eval run --samples 4 --horizon 100 --snap 16", {"eval", "formats"}},
+           {"demo --steps 2 --samples 16 --out demo --report demo.html", {"demo", "eval", "formats"}},
+           {"report run -o run.html --export figures", {"report"}},
+           {"list .", {"list"}},
+           {"watch run --once", {"list"}},
+           {"sweep grid.yaml --out sweep", {"sweep", "formats"}},
+           {"sweep grid.yaml --out sweep --dry-run", {"sweep"}},
+           {"reproduce table3 --quick --dry-run", {"sweep"}},
+           {"analyze '(aa|bb)*'", {"analyze"}},
+           {"decompose '(ab|ba)*'", {"decompose"}},
+           {"compile '(aa)*' -o aa.safetensors", {"compile"}},
+           {"verify aa.safetensors", {"verify"}},
+           {"run aa.safetensors aa --trace", {"run"}},
+           {"run run 11 --trace", {"run"}},
+           {"solve --language parity --model mamba --eigenvalues=0,1", {"solve"}, 4},
+           {"extract aa.safetensors", {"extract", "automata"}},
+           {"robust aa.safetensors", {"robust"}},
+           {"collapse aa.safetensors --word a", {"collapse"}},
+           {"crystallise aa.safetensors -o exact.safetensors", {"crystallise"}},
+           {"factor '[[0,1],[1,0]]'", {"factor"}},
+           {"check '[[[0,1],[1,0]],[[1,0],[0,-1]]]' --for mod:4", {"check"}},
+           {"check '[[[0.99]]]'", {"check"}},
+           {"check run", {"check"}},
+           {"bench norm --filter 2048x128 --seconds 0.01", {"bench", "formats"}},
+           {"bench norm --list", {"bench"}},
+           {"bench lm --set model.width=32 --batch 1 --context 32 --seconds 0.01", {"bench", "formats"}},
+           {"bench decode --set model.width=32 --batch 1 --context 32 --seconds 0.01", {"bench", "formats"}},
+           {"info", {"cli"}},
+           {"tokenize mytext --tokenizer bytes -o data --held-out 0.2", {"tokenize"}},
+           {"data data", {"tokenize"}},
+           {"tokenizer train mytext --vocabulary 300 -o tokenizer.json", {"tokenizer"}},
+           {"tokenizer show --tokenizer bytes", {"tokenizer"}},
+           {"tokenizer encode mytext/1.txt --tokenizer bytes", {"tokenizer"}},
+           {"tokenizer decode ids.txt --tokenizer bytes", {"tokenizer"}},
+           {"train --data data --out text" + text_run, text},
+           {"eval text --eigenvalues", text},
+           {"generate text --prompt ab --tokens 2 --logits", {"text"}},
+           {"export text --format fla -o theirs", {"text"}},
+           {"import theirs -o imported", {"text"}},
+       }) {
+    const auto result = test::run_signet(command + " --json", directory.path());
+    ASSERT_EQ(result.exit_code, exit_code) << command << "\n" << result.err;
+    std::string page;
+    for (const char* name : pages) page += test::read_text(kRoot + "/docs/" + name + ".md");
+    std::set<std::string> keys;
+    add_keys(nlohmann::ordered_json::parse(result.out), keys);
+    EXPECT_FALSE(keys.empty()) << command;
+    for (const std::string& key : keys)
+      EXPECT_TRUE(has_word(page, key))
+          << "signet " << command << " --json: nothing says what '" << key << "' is";
+  }
+}
+
 // What a page tells its reader to type, line by line, without the comments and the lists of options.
 std::vector<std::string> commands_of(const std::string& page) {
   static const std::regex command(R"(^ *signet (.*?)( +# .*)?$)");
@@ -119,13 +222,6 @@ TEST(Docs, TheTutorialsCommandsWork) {
       EXPECT_EQ(result.out, "accepted\taaa\nrejected\tab\nrejected\tabba\naccepted\t\n");
     }
   }
-}
-
-// Enough documents for some to be held out.
-void write_documents(const test::TemporaryDirectory& directory) {
-  for (int i = 0; i < 60; ++i)
-    test::write_text(directory / fmt::format("mytext/{}.txt", i),
-                     std::string(200, static_cast<char>('A' + i)));
 }
 
 // One after the other in one directory, as a reader types them; only what takes minutes is cut short.

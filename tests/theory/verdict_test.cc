@@ -19,9 +19,9 @@ namespace {
 
 using namespace automata;
 
-// States, size of the monoid, J-classes, idempotents and groups: computed by an independent program, sizes,
-// D-classes and idempotents confirmed by GAP 4.12 (tests/automata/gap_oracle.g). Then the verdicts: diagonal
-// [0,1], diagonal [-1,1], complex diagonal, Mamba over the reals, one exact layer.
+// States, size of the monoid, J-classes, idempotents and groups: computed by an independent program; GAP 4.12
+// confirmed sizes, D-classes and idempotents (tests/golden/automata/gap_monoids.txt has more of them). Then the
+// verdicts: diagonal [0,1], diagonal [-1,1], complex diagonal, Mamba over the reals, one exact layer.
 struct Row {
   const char* language;
   int64_t states, monoid, j_classes, idempotents;
