@@ -27,6 +27,7 @@ using nlohmann::ordered_json;
 using report::Cell;
 using report::Tone;
 using train::GroupSummary;
+using train::Show;
 
 class Reproduce final : public Verb {
  public:
@@ -126,12 +127,12 @@ class Reproduce final : public Verb {
       if (at(group, "model") == model && at(group, "task") == task) return &group;
     return nullptr;
   }
-  bool median() const { return experiment_.show == "median"; }
-  bool of_text() const { return experiment_.show == "text"; }
+  bool median() const { return experiment_.show == Show::kMedian; }
+  bool of_text() const { return experiment_.show == Show::kText; }
+  bool of_curves() const { return experiment_.show == Show::kCurve; }
   bool shows_seeds() const {
-    return experiment_.show == "horizon" || experiment_.show == "solved" || of_text();
+    return experiment_.show == Show::kHorizon || experiment_.show == Show::kSolved || of_text();
   }
-  bool of_curves() const { return experiment_.show == "curve"; }
   const report::RunData& data_of(size_t i) const {
     auto& read = read_[i];
     if (!read) read = report::read_run(join_path(out_, summary_.runs[i].name));
@@ -153,7 +154,7 @@ class Reproduce final : public Verb {
                              [&](size_t a, size_t b) { return measure(a).value < measure(b).value; });
   }
   Measure measure(const GroupSummary& group) const {
-    if (experiment_.show == "horizon") return {group.horizon_median, 0};
+    if (experiment_.show == Show::kHorizon) return {group.horizon_median, 0};
     if (!median()) return measure(best_run(group));
     std::vector<double> errors;
     for (size_t i : group.runs) errors.push_back(summary_.runs[i].error);
@@ -400,6 +401,23 @@ class Reproduce final : public Verb {
     return table;
   }
 
+  std::vector<report::PageTable> tables() const {
+    switch (experiment_.show) {
+      case Show::kText:
+        return text_.tables(summary_);
+      case Show::kCurve:
+        return curve_tables();
+      case Show::kHorizon:
+        return horizon_tables();
+      case Show::kSolved:
+        return {solved_table()};
+      case Show::kBest:
+      case Show::kMedian:
+        break;
+    }
+    return {score_table()};
+  }
+
   report::SweepPage make_page() const {
     report::SweepPage page;
     page.title = experiment_.title;
@@ -417,16 +435,8 @@ class Reproduce final : public Verb {
           "sums mod 4 for 60, short expressions) and shorter lengths: orderings can be compared, values "
           "cannot.");
     for (const auto& remark : experiment_.remarks) page.lead.push_back(remark);
-    if (of_text())
-      page.tables = text_.tables(summary_), page.texts = text_.figures(summary_);
-    else if (experiment_.show == "curve")
-      page.tables = curve_tables();
-    else if (experiment_.show == "horizon")
-      page.tables = horizon_tables();
-    else if (experiment_.show == "solved")
-      page.tables = {solved_table()};
-    else
-      page.tables = {score_table()};
+    page.tables = tables();
+    if (of_text()) page.texts = text_.figures(summary_);
     if (!verdicts().empty()) page.tables.push_back(claim_table());
     const size_t shown = page.tables.size();
     if (!shows_seeds()) page.tables.push_back(summary_table(summary_));

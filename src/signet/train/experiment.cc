@@ -50,6 +50,15 @@ Published read_published(const ConfigNode& node, bool curve, const std::string& 
   return published;
 }
 
+Show read_show(const ConfigNode& node, const std::string& where) {
+  static const std::vector<std::string> names = {"best", "median", "curve", "horizon", "solved", "text"};
+  const auto found = std::find(names.begin(), names.end(), node.text);
+  if (found == names.end())
+    bad_input("{}:{}: show is one of {}, not '{}'", where, node.line, join(names, ", "),
+              printable(node.text));
+  return static_cast<Show>(found - names.begin());
+}
+
 }  // namespace
 
 const Published* Experiment::find(const std::string& protocol, const std::string& model,
@@ -91,7 +100,7 @@ Experiment read_experiment(const std::string& name) {
     } else if (key == "sweep") {
       experiment.sweep = node.text;
     } else if (key == "show") {
-      experiment.show = node.text;
+      experiment.show = read_show(node, where);
     } else if (key == "remarks") {
       experiment.remarks = texts(node);
     } else if (key == "bins") {

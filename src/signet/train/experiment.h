@@ -22,10 +22,14 @@ struct Claim {
   std::string task, above, below;
 };
 
+// What the table or figure shows of a model: its best run or the median of its seeds, accuracy by length, the
+// length at which it fails, every seed's score far beyond the training lengths, or losses on text.
+enum class Show { kBest, kMedian, kCurve, kHorizon, kSolved, kText };
+
 struct Experiment {
   std::string name, title, citation;
   std::string sweep;  // experiments/<sweep>.yaml
-  std::string show;   // best, median, curve, horizon or solved
+  Show show = Show::kBest;
   std::vector<std::pair<std::string, std::vector<std::string>>> only;  // axis, values
   std::vector<double> bins;                                            // of a curve: edges, ascending
   std::vector<double> quick_bins;  // of the quick protocol, whose curves are compared with nothing
