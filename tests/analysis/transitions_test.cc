@@ -476,7 +476,7 @@ TEST(VerifyTrained, LettersHaveTheirTurns) {
   EXPECT_TRUE(distinguishing_word(machine, other, Words::all(3, 20)));
   // No v of two letters comes again and again; the text does not say that one was tried.
   theory::VerifyOptions tests;
-  tests.method = "random";
+  tests.method = theory::VerifyMethod::kRandom;
   tests.length = 6;
   EXPECT_EQ(verify_trained(subject, tests).certificate.find("u v^n w"), std::string::npos);
 }

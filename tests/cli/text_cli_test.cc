@@ -203,7 +203,7 @@ TEST_F(TextCommands, WhatCannotBeMeantIsRefused) {
   for (const auto& [command, word, exit_code] :
        {Case{"eval run --context -5", "--context -5: give 1 or more", 2},
         Case{"generate run --stop ''", "--stop: the value is empty", 2},
-        Case{"generate run --precision fp8", "--precision fp8", 2},
+        Case{"generate run --precision fp8", "--precision: there is no 'fp8'", 2},
         Case{"import theirs -o mine", "theirs/config.json: hidden_size is missing", 3},
         Case{"data data", "is damaged (its hash is another)", 3}}) {
     const auto result = run_signet(command, directory_.path());
@@ -333,6 +333,7 @@ TEST_F(TextCommands, EarlierRunsOfTheExperimentStandBesideNewOnes) {
       continue;
     found = true;
     EXPECT_EQ(each["[0,1]"], (ordered_json{{"1", 5.25}, {"2", 5.5}}));
+    EXPECT_EQ(each["verdict"], "within noise") << each;
     EXPECT_NEAR(each["difference"].get<double>(),
                 (each["[-1,1]"]["1"].get<double>() + each["[-1,1]"]["2"].get<double>()) / 2 - 5.375, 1e-9);
   }

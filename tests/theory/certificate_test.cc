@@ -28,7 +28,7 @@ const std::string kChecker = SIGNET_SOURCE_DIR "/tools/check_certificate";
 #define SKIP_WITHOUT_PYTHON() \
   if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "python3 is not installed"
 
-std::optional<std::string> certificate(const Network& network, NumberType type, const std::string& method) {
+std::optional<std::string> certificate(const Network& network, NumberType type, VerifyMethod method) {
   VerifyOptions options;
   options.type = type;
   options.method = method;
@@ -75,7 +75,7 @@ TEST(Certificate, EveryConstructionAndTypeIsAccepted) {
   int written = 0, number = 0;
   for (const Network& network : networks())
     for (int type = 0; type < 6; ++type)
-      for (const char* method : {"auto", "horizon"}) {
+      for (const auto method : {VerifyMethod::kAuto, VerifyMethod::kHorizon}) {
         const auto text = certificate(network, static_cast<NumberType>(type), method);
         if (!text) continue;
         // Tuples where there is a choice, so that all three kinds of invariants occur.
@@ -101,7 +101,7 @@ TEST(Certificate, BoundsKnowNumbersWhoseSquaresVanish) {
   TemporaryDirectory folder;
   const auto refused = [&](const Network& network) {
     validate(network, "test");
-    const auto text = certificate(network, NumberType::kFp64, "horizon");
+    const auto text = certificate(network, NumberType::kFp64, VerifyMethod::kHorizon);
     if (text) write_text(folder / "proof.json", *text);
     return text && run_command(kChecker + " proof.json", folder.path()).exit_code != 0;
   };
@@ -127,7 +127,7 @@ TEST(Certificate, LargeOnesAreCheckedInSeconds) {
   SKIP_WITHOUT_PYTHON();
   TemporaryDirectory folder;
   const auto network = compiled(automata::named_language("sum-mod:150"), "householder-product[-1,1]");
-  write_text(folder / "large.json", certificate(network, NumberType::kFp32, "auto").value());
+  write_text(folder / "large.json", certificate(network, NumberType::kFp32, VerifyMethod::kAuto).value());
   const auto checked = run_command("timeout 30 " + kChecker + " large.json", folder.path());
   EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
 }
@@ -176,7 +176,7 @@ TEST(Certificate, CorruptedOnesAreRefused) {
   };
   // A closed set of states.
   const Network flips = compiled(parity(), "diagonal[-1,1]");
-  const json joint = json::parse(*certificate(flips, NumberType::kBf16, "auto"));
+  const json joint = json::parse(*certificate(flips, NumberType::kBf16, VerifyMethod::kAuto));
   ASSERT_TRUE(joint["proof"].contains("states"));
   common(joint);
   corrupt(joint, [](json& c) { c["proof"]["states"].erase(0); });
@@ -188,7 +188,7 @@ TEST(Certificate, CorruptedOnesAreRefused) {
       gate = -gate.get<double>();
     });
   // Patterns: the network's own code words, each block by itself.
-  const json exact = json::parse(*certificate(flips, NumberType::kFp32, "horizon"));
+  const json exact = json::parse(*certificate(flips, NumberType::kFp32, VerifyMethod::kHorizon));
   ASSERT_TRUE(exact["proof"]["blocks"][0].contains("patterns"));
   common(exact);
   corrupt(exact, [](json& c) { c["proof"]["tuples"].erase(0); });
@@ -197,8 +197,8 @@ TEST(Certificate, CorruptedOnesAreRefused) {
   corrupt(exact, [](json& c) { c["proof"]["blocks"][0]["patterns"][1][1][0] = 0.99; });
   corrupt(exact, [](json& c) { c["proof"]["blocks"][0]["patterns"][0][0] = 7; });
   // Balls: one that grows, and one that does not.
-  const json turns = json::parse(
-      *certificate(compiled(cyclic(7, true), "complex-diagonal", "rotation"), NumberType::kFp32, "horizon"));
+  const json turns = json::parse(*certificate(compiled(cyclic(7, true), "complex-diagonal", "rotation"),
+                                              NumberType::kFp32, VerifyMethod::kHorizon));
   const auto ball = [](json& c) -> json& { return c["proof"]["blocks"][0]; };
   common(turns);
   corrupt(turns, [&](json& c) { ball(c)["growth"] = 0; });
@@ -209,8 +209,8 @@ TEST(Certificate, CorruptedOnesAreRefused) {
   corrupt(turns, [&](json& c) { c["longest"] = nullptr; });
   corrupt(turns, [&](json& c) { c["network"]["layers"][0]["blocks"][0]["gate"][1][0] = 0.7; });
   corrupt(turns, [&](json& c) { c["arithmetic"]["state"] = "bf16"; });
-  const json leaks =
-      json::parse(*certificate(compiled(tomita4(), "householder[0,1]"), NumberType::kBf16, "horizon"));
+  const json leaks = json::parse(
+      *certificate(compiled(tomita4(), "householder[0,1]"), NumberType::kBf16, VerifyMethod::kHorizon));
   ASSERT_TRUE(leaks["longest"].is_null());
   ASSERT_TRUE(ball(const_cast<json&>(leaks)).contains("radius"));
   corrupt(leaks, [&](json& c) { ball(c)["radius"] = 1e-5; });
@@ -231,7 +231,7 @@ TEST(Certificate, CorruptedOnesAreRefused) {
 TEST(Certificate, IsNotWrittenOfStatesThatOverflow) {
   Network network = compiled(tomita4(), "diagonal[0,1]");
   VerifyOptions options;
-  options.method = "closure";
+  options.method = VerifyMethod::kClosure;
   options.keep_proof = true;
   auto result = verify(network, options);
   ASSERT_TRUE(result.proof && !result.proof->numbers.empty());
@@ -244,7 +244,7 @@ TEST(Certificate, IsAboutOneModel) {
   SKIP_WITHOUT_PYTHON();
   TemporaryDirectory folder;
   const auto checked = [&](const Network& proved, const Network& given) {
-    write_text(folder / "proof.json", *certificate(proved, NumberType::kBf16, "auto"));
+    write_text(folder / "proof.json", *certificate(proved, NumberType::kBf16, VerifyMethod::kAuto));
     save_network(folder / "model.safetensors", given);
     return run_command(kChecker + " proof.json --model model.safetensors", folder.path()).exit_code;
   };
@@ -268,7 +268,7 @@ TEST(Certificate, RaggedTablesForgeNothing) {
   wrong.layers[0].blocks[0].target = {0, 1, 1, 1, 0, 0};
   ASSERT_FALSE(verify(wrong, {}).correct);
   save_network(folder / "wrong.safetensors", wrong);
-  json forged = json::parse(*certificate(right, NumberType::kFp32, "auto"));
+  json forged = json::parse(*certificate(right, NumberType::kFp32, VerifyMethod::kAuto));
   auto& contexts = forged["network"]["layers"][0]["blocks"][0]["contexts"];
   ASSERT_EQ(contexts, json::parse("[[0,1],[1,0],[0,0]]"));
   contexts = json::parse("[[0,1,1],[1,0],[0]]");
@@ -280,11 +280,11 @@ TEST(Certificate, RaggedTablesForgeNothing) {
   };
   EXPECT_TRUE(refused(forged));
   for (const char* table : {"context", "next"}) {
-    json other = json::parse(*certificate(right, NumberType::kFp32, "auto"));
+    json other = json::parse(*certificate(right, NumberType::kFp32, VerifyMethod::kAuto));
     other["network"]["layers"][0][table][0].push_back(0);
     EXPECT_TRUE(refused(other)) << table;
   }
-  json start = json::parse(*certificate(right, NumberType::kFp32, "auto"));
+  json start = json::parse(*certificate(right, NumberType::kFp32, VerifyMethod::kAuto));
   start["automaton"]["start"] = -2;  // Python would count from the end
   json& states = start["proof"]["states"];
   const json proved = states;

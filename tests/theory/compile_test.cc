@@ -221,7 +221,7 @@ TEST(Rotation, NumbersThatOverflowHaveNoHorizon) {
       EXPECT_FALSE(error_horizon(network, type).known);
       VerifyOptions options;
       options.type = type;
-      options.method = "horizon";
+      options.method = VerifyMethod::kHorizon;
       options.length = 100;
       EXPECT_FALSE(verify(network, options).correct);
     }
@@ -427,8 +427,8 @@ TEST(Verify, TellsOfItsProgress) {
   const Network network = compile(automata::named_language("parity"), {});
   VerifyOptions options;
   options.length = 10'000;
-  for (const auto& [method, what] :
-       {std::pair{"closure", "states of the orbit"}, std::pair{"random", "letters of a test word"}}) {
+  for (const auto& [method, what] : {std::pair{VerifyMethod::kClosure, "states of the orbit"},
+                                     {VerifyMethod::kRandom, "letters of a test word"}}) {
     options.method = method;
     EXPECT_TRUE(verify(network, options).correct);
     const Activity latest = latest_activity();

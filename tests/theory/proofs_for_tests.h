@@ -18,7 +18,7 @@ inline Network compiled(const Dfa& dfa, const std::string& target, const std::st
 inline std::vector<VerifyResult> all_proofs(const Network& network, NumberType type,
                                             const Hypotheses& hypotheses, int64_t max_states = 3000) {
   std::vector<VerifyResult> results;
-  for (const char* method : {"auto", "closure", "horizon"}) {
+  for (const auto method : {VerifyMethod::kAuto, VerifyMethod::kClosure, VerifyMethod::kHorizon}) {
     VerifyOptions options;
     options.type = type;
     options.method = method;

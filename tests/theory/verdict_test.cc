@@ -20,8 +20,8 @@ namespace {
 using namespace automata;
 
 // States, size of the monoid, J-classes, idempotents and groups: computed by an independent program; GAP 4.12
-// confirmed sizes, D-classes and idempotents (tests/golden/automata/gap_monoids.txt has more of them). Then the
-// verdicts: diagonal [0,1], diagonal [-1,1], complex diagonal, Mamba over the reals, one exact layer.
+// confirmed sizes, D-classes and idempotents (tests/golden/automata/gap_monoids.txt has more of them). Then
+// the verdicts: diagonal [0,1], diagonal [-1,1], complex diagonal, Mamba over the reals, one exact layer.
 struct Row {
   const char* language;
   int64_t states, monoid, j_classes, idempotents;
@@ -136,6 +136,8 @@ TEST(Verdict, FewestComplexLayersAreProvedWithoutRounding) {
   const Analysis analysis = analyze(word_problem(named).dfa, {}, named.generators);
   const Verdict& complex = analysis.verdict("complex-diagonal");
   EXPECT_EQ(complex.arithmetic, Arithmetic::kFloatingPoint) << "that it is possible";
+  EXPECT_EQ(analyze(named_language("unary-mod:3")).verdict("complex-diagonal").arithmetic, Arithmetic::kReal)
+      << "third roots of unity round";
   EXPECT_NE(complex.reason.find("exactly 2 layers without rounding:"), std::string::npos) << complex.reason;
   const std::string& real = analysis.verdict("diagonal[-1,1]").reason;
   EXPECT_NE(real.find("exactly 2 layers:"), std::string::npos) << real;
@@ -397,7 +399,7 @@ Network digits_network(int32_t m, int32_t window, bool factor) {
 // orbits are small enough to close.
 TEST(Verdict, NarrowTypesKeepSixBitsOfLastLetters) {
   VerifyOptions options;
-  options.method = "closure";
+  options.method = VerifyMethod::kClosure;
   for (int32_t m : {1, 2, 3, 4, 5, 8, 16, 17, 32}) {
     const int bits = std::bit_width(std::bit_ceil(static_cast<uint32_t>(2 * m)) - 1);
     for (int32_t window = 1; window * bits <= 6; ++window)

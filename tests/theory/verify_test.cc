@@ -23,7 +23,7 @@ Network rotations(const std::string& language) {
   return compile(automata::named_language(language), options);
 }
 
-VerifyResult verified(const Network& network, NumberType type, const std::string& method,
+VerifyResult verified(const Network& network, NumberType type, VerifyMethod method,
                       VerifyOptions options = {}) {
   options.type = type;
   options.method = method;
@@ -33,7 +33,7 @@ VerifyResult verified(const Network& network, NumberType type, const std::string
 // Its shortest wrong word lies beyond a small search, and random words do not find it.
 TEST(Verify, GoesAsFarAsTheLimitBeforeItOnlyTests) {
   const Network network = rotations("divisible:7");
-  const auto found = verified(network, NumberType::kBf16, "auto");
+  const auto found = verified(network, NumberType::kBf16, VerifyMethod::kAuto);
   EXPECT_FALSE(found.correct);
   EXPECT_EQ(found.method, "orbit-closure");
   ASSERT_TRUE(found.counterexample);
@@ -44,12 +44,28 @@ TEST(Verify, GoesAsFarAsTheLimitBeforeItOnlyTests) {
   VerifyOptions small;
   small.max_states = 1000;
   small.length = 100;
-  const auto tested = verified(network, NumberType::kBf16, "auto", small);
+  const auto tested = verified(network, NumberType::kBf16, VerifyMethod::kAuto, small);
   EXPECT_TRUE(tested.correct);
   EXPECT_FALSE(tested.proved);
   EXPECT_EQ(tested.method, "random-testing");
   EXPECT_GT(tested.longest, 0);  // the search went through all short words
   EXPECT_LT(tested.longest, found.longest);
+}
+
+// A bound on rounding errors is the answer where it holds for as many letters as were asked about.
+TEST(Verify, ABoundThatEndsEarlierIsNoAnswer) {
+  const Network network = rotations("divisible:7");
+  VerifyOptions options;
+  options.max_states = 1000;
+  options.words = 1;
+  const auto bound = verified(network, NumberType::kFp32, VerifyMethod::kHorizon, options).longest;
+  ASSERT_TRUE(bound && *bound > 0);
+  options.length = *bound;
+  EXPECT_EQ(verified(network, NumberType::kFp32, VerifyMethod::kAuto, options).method, "error-horizon");
+  ++options.length;
+  const auto tested = verified(network, NumberType::kFp32, VerifyMethod::kAuto, options);
+  EXPECT_EQ(tested.method, "random-testing");
+  EXPECT_FALSE(tested.proved);
 }
 
 // However many code words there are, and where some are alike or nothing is a number.
@@ -93,11 +109,11 @@ TEST(Verify, TheNearestCodeWordIsAtTheDistanceAsComputed) {
 // search may look at.
 TEST(Verify, TuplesOfCodeWordsMayBeManyMoreThanStates) {
   const Network network = compile(automata::named_language("tomita7"), {});
-  const auto all = verified(network, NumberType::kFp32, "auto");
+  const auto all = verified(network, NumberType::kFp32, VerifyMethod::kAuto);
   ASSERT_TRUE(all.proved);
   VerifyOptions fewer;
   fewer.max_states = all.states_visited / 3;
-  const auto found = verified(network, NumberType::kFp32, "auto", fewer);
+  const auto found = verified(network, NumberType::kFp32, VerifyMethod::kAuto, fewer);
   EXPECT_TRUE(found.proved) << found.certificate;
   EXPECT_EQ(found.longest, std::nullopt);
 }
@@ -105,7 +121,7 @@ TEST(Verify, TuplesOfCodeWordsMayBeManyMoreThanStates) {
 TEST(Verify, TestsProveNoLength) {
   VerifyOptions options;
   options.length = 100;
-  const auto tested = verified(rotations("divisible:7"), NumberType::kBf16, "random", options);
+  const auto tested = verified(rotations("divisible:7"), NumberType::kBf16, VerifyMethod::kRandom, options);
   EXPECT_TRUE(tested.correct);
   EXPECT_FALSE(tested.proved);
   EXPECT_EQ(tested.longest, 0);
@@ -130,7 +146,7 @@ TEST(Verify, WordsThatRepeatOneThingAreTried) {
   ASSERT_EQ(leaks, 1);
   VerifyOptions options;
   options.length = 100'000;
-  const auto found = verified(network, NumberType::kFp32, "random", options);
+  const auto found = verified(network, NumberType::kFp32, VerifyMethod::kRandom, options);
   EXPECT_FALSE(found.correct) << found.certificate;
   ASSERT_TRUE(found.counterexample);
   EXPECT_LT(found.counterexample->size(), 40u);
@@ -158,7 +174,7 @@ TEST(Verify, TheWordsThatWereTriedAreCounted) {
 }
 
 TEST(Verify, ABoundOfNoLetterIsNone) {
-  const auto result = verified(rotations("divisible:7"), NumberType::kBf16, "horizon");
+  const auto result = verified(rotations("divisible:7"), NumberType::kBf16, VerifyMethod::kHorizon);
   EXPECT_FALSE(result.correct);
   EXPECT_FALSE(result.counterexample);
   EXPECT_EQ(result.longest, 0);
@@ -168,7 +184,7 @@ TEST(Verify, ABoundOfNoLetterIsNone) {
 // to chance.
 TEST(Verify, TheBoundComesWithAProofOfTheTables) {
   Network network = rotations("cycle:6");
-  const auto right = verified(network, NumberType::kFp32, "horizon");
+  const auto right = verified(network, NumberType::kFp32, VerifyMethod::kHorizon);
   EXPECT_TRUE(right.proved);
   EXPECT_EQ(right.method, "error-horizon");
   ASSERT_TRUE(right.longest);
@@ -179,7 +195,7 @@ TEST(Verify, TheBoundComesWithAProofOfTheTables) {
   const std::string word = "abbabaabbabbabaababbaabab";
   network = compile(automata::regex_to_dfa(word, {"a", "b"}), {});
   for (auto& output : network.final_output) output = 0;
-  const auto wrong = verified(network, NumberType::kFp32, "horizon");
+  const auto wrong = verified(network, NumberType::kFp32, VerifyMethod::kHorizon);
   EXPECT_FALSE(wrong.correct);
   ASSERT_TRUE(wrong.counterexample);
   EXPECT_EQ(wrong.counterexample->size(), word.size());
@@ -187,7 +203,7 @@ TEST(Verify, TheBoundComesWithAProofOfTheTables) {
   network = rotations("cycle:6");
   VerifyOptions few;
   few.max_states = 1;  // four tuples, of six
-  const auto open = verified(network, NumberType::kFp32, "horizon", few);
+  const auto open = verified(network, NumberType::kFp32, VerifyMethod::kHorizon, few);
   EXPECT_FALSE(open.proved);
   EXPECT_FALSE(open.counterexample);
   EXPECT_EQ(open.longest, 0);

@@ -201,12 +201,13 @@ theory::VerifyResult verify_trained(Subject& subject, const theory::VerifyOption
         "the one it has learned",
         subject.title);
   require_recurrence(subject);
-  if (options.method == "horizon")
+  if (options.method == theory::VerifyMethod::kHorizon)
     fail(ErrorCode::kUsage, "--method horizon is for compiled models; a trained one is closed or tested");
   theory::VerifyResult result;
   result.longest = 0;
-  if (options.method != "random" && close_orbit(subject, options.max_states, result)) return result;
-  if (options.method == "closure") {
+  if (options.method != theory::VerifyMethod::kRandom && close_orbit(subject, options.max_states, result))
+    return result;
+  if (options.method == theory::VerifyMethod::kClosure) {
     result.method = "orbit-closure";
     result.certificate = fmt::format("the states do not close within {}; all words of up to {} are right",
                                      result.states_visited, count_of(result.longest.value_or(0), "letter"));

@@ -8,7 +8,7 @@
 namespace signet::analysis {
 
 // Over the words that the task asks about. Of `options`: length and words of the random tests, seed,
-// max_states, method ("auto", "closure" or "random"). Throws kBadInput where the task has no automaton.
+// max_states, method (kHorizon is refused). Throws kBadInput where the task has no automaton.
 theory::VerifyResult verify_trained(Subject& subject, const theory::VerifyOptions& options);
 
 }  // namespace signet::analysis

@@ -83,7 +83,7 @@ void AutomatonInput::define(Options& options, bool positional) {
                             : entry.name.substr(0, entry.name.find(':') + 1));
   options.offer("--language", languages);
   options.offer("--generators", automata::generator_sets());
-  options.offer("--action", {"regular", "natural"});
+  options.only("--action", {"regular", "natural"});
   options.value("--task", task_,
                 "the machine of a training task that a finite automaton solves, such as parity or S5:swaps");
   options.offer("--task", tasks::task_names());
@@ -176,8 +176,6 @@ InputAutomaton AutomatonInput::read() const {
     }
     input.title = "task " + task_;
   } else {
-    if (action_ != "regular" && action_ != "natural")
-      fail(ErrorCode::kUsage, "--action is regular or natural, not '{}'", action_);
     input.group = automata::named_group(group_, generators_, limits_);
     input.dfa = action_ == "natural" ? automata::natural_action(*input.group)
                                      : automata::word_problem(*input.group, limits_).dfa;

@@ -197,6 +197,14 @@ void Options::offer(const std::string& name, const std::vector<std::string>& cho
     for (auto& info : *infos)
       if (info.name == name) info.choices = choices;
 }
+void Options::only(const std::string& name, const std::vector<std::string>& choices) {
+  offer(name, choices);
+  impl_->app.get_option(name)->check([choices](const std::string& text) -> std::string {
+    if (std::find(choices.begin(), choices.end(), text) != choices.end()) return "";
+    return fmt::format("there is no '{}'{}; there are {}", printable(text, 40), did_you_mean(text, choices),
+                       join(choices, ", "));
+  });
+}
 void Options::list(const std::string& title, const std::string& name, const Named& names,
                    const Named& patterns) {
   std::vector<std::string> choices;

@@ -38,6 +38,8 @@ class Options {
   void flag(const std::string& flag, bool& target, const std::string& help);
   // What the shell offers for a positional or an option, in place of files.
   void offer(const std::string& name, const std::vector<std::string>& choices);
+  // The same, where anything else is refused with the nearest of these names.
+  void only(const std::string& name, const std::vector<std::string>& choices);
   // The names that a positional or an option takes, each with its meaning: a section of --help under `title`,
   // and what the shell offers. Names that are patterns are shown only.
   using Named = std::vector<std::pair<std::string, std::string>>;

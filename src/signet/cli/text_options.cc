@@ -1,32 +1,21 @@
 #include "signet/cli/text_options.h"
 
-#include <algorithm>
-
 #include "signet/base/error.h"
-#include "signet/base/text.h"
 
 namespace signet::cli {
-namespace {
-
-const std::vector<std::string> kTextFormats = {"auto", "text", "lines", "jsonl", "ids"};
-
-}  // namespace
 
 void add_source_options(Options& options, text::SourceOptions& source) {
   options.value("--format", source.format,
                 "text (a file is a document), lines (a line is), jsonl, ids (nanoGPT's .bin, Megatron's .bin "
                 "and .idx); auto = "
                 "jsonl by name, else text");
-  options.offer("--format", kTextFormats);
+  options.only("--format", {"auto", "text", "lines", "jsonl", "ids"});
   options.value("--field", source.field, "of a line of JSONL that holds the document");
   options.text("--separator", source.separator, "between the documents of one text file");
   options.value("--max-document", source.max_document, "bytes of the longest document that is accepted");
 }
 
 void check_source_options(text::SourceOptions& source) {
-  if (std::find(kTextFormats.begin(), kTextFormats.end(), source.format) == kTextFormats.end())
-    fail(ErrorCode::kUsage, "--format {}: there are {}{}", printable(source.format, 40),
-         join(kTextFormats, ", "), did_you_mean(source.format, kTextFormats));
   if (source.max_document < 1 || source.max_document > int64_t{1} << 31)
     fail(ErrorCode::kUsage, "--max-document must lie between 1 and 2147483648, not {}", source.max_document);
   for (const auto& [written, meant] : {std::pair{"\\n", "\n"}, std::pair{"\\t", "\t"}})

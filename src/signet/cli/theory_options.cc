@@ -9,13 +9,14 @@
 
 namespace signet::cli {
 
-NumberType parse_number_type(const std::string& name) {
+void dtype_option(Options& options, std::string& target, const std::string& help) {
+  options.value("--dtype", target, help);
+  options.only("--dtype", number_type_names());
+}
+
+NumberType number_type_of(const std::string& name) {
   const auto& names = number_type_names();
-  const auto it = std::find(names.begin(), names.end(), name);
-  if (it == names.end())
-    fail(ErrorCode::kUsage, "unknown --dtype '{}'{}; it is one of {}", name, did_you_mean(name, names),
-         join(names, ", "));
-  return static_cast<NumberType>(it - names.begin());
+  return static_cast<NumberType>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
 MatrixText read_matrix_text(const std::string& subject, const std::string& what, const std::string& example) {
@@ -38,9 +39,8 @@ void CompileArguments::define(Options& options) {
   targets.insert(targets.end(), theory::metric_target_names().begin(), theory::metric_target_names().end());
   options.offer("--target", targets);
   options.offer("--construction", theory::construction_names());
-  options.value("--dtype", dtype_,
-                "number type: " + join(number_type_names(), " ") + " (parameters+state when mixed)");
-  options.offer("--dtype", number_type_names());
+  dtype_option(options, dtype_,
+               "number type: " + join(number_type_names(), " ") + " (parameters+state when mixed)");
   options.value("--max-table", max_table_, "limit on entries of the tables between layers");
   options.value(
       "--max-layer-states", max_layer_states_,
@@ -72,14 +72,13 @@ theory::Network CompileArguments::compile(const InputAutomaton& input) const {
 
 void SubjectArguments::define(Options& options) {
   options.positional("MODEL", path_, "a run directory of signet train, or a model written by signet compile");
-  options.value("--dtype", dtype_, "number type to run a compiled model in, fp32 unless told");
-  options.offer("--dtype", number_type_names());
+  dtype_option(options, dtype_, "number type to run a compiled model in, fp32 unless told");
 }
 
 analysis::Subject SubjectArguments::open() const {
   if (!dtype_.empty() && is_directory(path_))
     fail(ErrorCode::kUsage, "--dtype is for compiled models; a trained one runs in the type of its weights");
-  return analysis::open_subject(path_, dtype_.empty() ? NumberType::kFp32 : parse_number_type(dtype_));
+  return analysis::open_subject(path_, dtype_.empty() ? NumberType::kFp32 : number_type_of(dtype_));
 }
 
 }  // namespace signet::cli

@@ -11,7 +11,9 @@
 
 namespace signet::cli {
 
-NumberType parse_number_type(const std::string& name);  // throws kUsage
+// --dtype, and the number type of such a name.
+void dtype_option(Options& options, std::string& target, const std::string& help);
+NumberType number_type_of(const std::string& name);
 
 // The content of a file, or JSON that stands on the command line itself, and what messages call it.
 struct MatrixText {
@@ -23,7 +25,7 @@ MatrixText read_matrix_text(const std::string& subject, const std::string& what,
 class CompileArguments {
  public:
   void define(Options& options);
-  NumberType number_type() const { return parse_number_type(dtype_); }
+  NumberType number_type() const { return number_type_of(dtype_); }
   theory::Network compile(const InputAutomaton& input) const;
 
  private:

@@ -47,7 +47,7 @@ class Bench final : public Verb {
                   "lm: tokens per sequence; 0 = the preset's. decode: tokens of the prompt");
     options.value("--precision", precision_,
                   "decode: of the matrices, fp32 or bf16; auto is bf16 on a GPU and fp32 on the CPU");
-    options.offer("--precision", {"auto", "fp32", "bf16"});
+    options.only("--precision", {"auto", "fp32", "bf16"});
     options.value("--micro-batch", lm_.micro_batch, "lm: sequences at once; 0 = as the preset has it");
     options.value(
         "--recompute", lm_.recompute,
@@ -131,8 +131,6 @@ class Bench final : public Verb {
   }
 
   int run_decode() {
-    if (precision_ != "auto" && precision_ != "fp32" && precision_ != "bf16")
-      fail(ErrorCode::kUsage, "--precision {}: give auto, fp32 or bf16", printable(precision_));
     const bench::Ceilings ceilings = open_for_lm();
     const bool narrow = precision_ == "bf16" || (precision_ == "auto" && device_.cuda());
     const bench::DecodeReport report =

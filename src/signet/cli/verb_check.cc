@@ -33,8 +33,7 @@ class Check final : public Verb {
         "layer, or the JSON itself");
     options.value("--for", goal_, "exit with 4 unless the necessary condition for parity or mod:M holds");
     options.value("--length", check_.max_length, "longest word whose product is looked at");
-    options.value("--dtype", dtype_, "number type of the runs");
-    options.offer("--dtype", number_type_names());
+    dtype_option(options, dtype_, "number type of the runs");
     options.value("--svg", svg_, "write a picture of the eigenvalues with the unit circle");
     options.flag("--force", force_, "replace a file that is not a picture of signet");
     options.flag("--json", json_, "print one JSON object");
@@ -47,7 +46,7 @@ class Check final : public Verb {
   }
   int run() override {
     if (check_.max_length < 1 || check_.max_length > 64) fail(ErrorCode::kUsage, "--length lies in 1..64");
-    check_.type = parse_number_type(dtype_);
+    check_.type = number_type_of(dtype_);
     const int64_t modulus = parse_goal();
     if (!svg_.empty()) check_output(svg_, FileKind::kPicture, force_);
     if (is_directory(subject_) || subject_.ends_with(".safetensors")) return check_network(modulus);

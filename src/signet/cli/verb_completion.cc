@@ -2,7 +2,6 @@
 
 #include <cctype>
 
-#include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/cli/help.h"
 #include "signet/cli/verb.h"
@@ -195,21 +194,15 @@ class Completion final : public Verb {
  public:
   void define(Options& options) override {
     options.positional("SHELL", shell_, "one of: " + join(kShells, ", "));
-    options.offer("SHELL", kShells);
+    options.only("SHELL", kShells);
     options.example("source <(signet completion bash)",
                     "complete verbs, options and their values in this shell");
     options.example("signet completion fish > signet.fish", "a file for ~/.config/fish/completions");
   }
   int run() override {
-    if (shell_ == "bash")
-      fmt::print("{}", bash_script(commands()));
-    else if (shell_ == "zsh")
-      fmt::print("{}", zsh_script(commands()));
-    else if (shell_ == "fish")
-      fmt::print("{}", fish_script(commands()));
-    else
-      fail(ErrorCode::kUsage, "unknown shell '{}'{}; shells are {}", shell_, did_you_mean(shell_, kShells),
-           join(kShells, ", "));
+    fmt::print("{}", shell_ == "bash"  ? bash_script(commands())
+                     : shell_ == "zsh" ? zsh_script(commands())
+                                       : fish_script(commands()));
     return 0;
   }
 

@@ -25,8 +25,7 @@ class Crystallise final : public Verb {
   void define(Options& options) override {
     options.positional("RUN", model_, "a run directory of signet train (or a model of signet compile)");
     options.value("-o,--output", output_, "file to write, exact.safetensors; without it nothing is written");
-    options.value("--dtype", dtype_, "number type of the proof");
-    options.offer("--dtype", number_type_names());
+    dtype_option(options, dtype_, "number type of the proof");
     options.value("--max-states", most_states_, "states of the automaton, at most");
     options.flag("--compile", compile_, "do not try head by head; compile the automaton found");
     options.flag("--force", force_, "replace an existing file");
@@ -42,7 +41,7 @@ class Crystallise final : public Verb {
     if (!output_.empty()) check_output(output_, FileKind::kKept, force_);
     if (most_states_ < 1 || most_states_ > 4096) fail(ErrorCode::kUsage, "--max-states lies in 1..4096");
     analysis::CrystalliseOptions options;
-    options.type = parse_number_type(dtype_);
+    options.type = number_type_of(dtype_);
     options.in_place = !compile_;
     analysis::Subject subject = analysis::open_subject(model_);
     const auto [found, crystal] = while_shown("crystallise", [&] {

@@ -40,7 +40,7 @@ class Generate final : public Verb {
     device_option(options, device_, "where to run");
     options.value("--precision", precision_,
                   "of the matrices: fp32 or bf16; auto is bf16 on a GPU for what was trained in it");
-    options.offer("--precision", {"auto", "fp32", "bf16"});
+    options.only("--precision", {"auto", "fp32", "bf16"});
     options.flag("--json", json_, "print one JSON object");
     options.example("signet generate runs/text --prompt 'train a ' --tokens 20 --seed 1", "some text");
     options.example("signet generate runs/text --prompt 'train a ' --tokens 20 --temperature 0 --json",
@@ -76,8 +76,6 @@ class Generate final : public Verb {
         most > 0 && static_cast<int64_t>(ids.size()) + tokens_ > most)
       fail(ErrorCode::kUsage, "{} of prompt and {} more: the model keeps {}", count_of(ids.size(), "token"),
            tokens_, most);
-    if (precision_ != "auto" && precision_ != "fp32" && precision_ != "bf16")
-      fail(ErrorCode::kUsage, "--precision {}: give auto, fp32 or bf16", precision_);
     const models::PlacedWeights weights(run.model(), run.dtype(), run.weights(), device, narrow(run, device));
     models::Decoder decoder(run.model(), run.dtype(), weights.data(), 1, device, false, weights.narrow());
     return write(decoder, tokenizer.get(), ids);

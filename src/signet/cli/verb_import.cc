@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
-#include "signet/base/text.h"
 #include "signet/cli/print_as_json.h"
 #include "signet/cli/verb.h"
 #include "signet/train/exchange_run.h"
@@ -50,20 +49,15 @@ class Export final : public Verb {
   void define(Options& options) override {
     options.positional("RUN", run_, "run directory of a model trained on text");
     options.value("--format", format_, "fla (DeltaNet family, GLA), hf or state-spaces (Mamba, Mamba-2)");
-    options.offer("--format", {"fla", "hf", "state-spaces"});
+    options.only("--format", kFormats);
     options.value("-o,--out", out_, "folder to make");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet export runs/text --format fla -o for-fla", "DeltaNet for flash-linear-attention");
   }
   int run() override {
     if (out_.empty()) fail(ErrorCode::kUsage, "-o is missing: the folder to make");
-    const std::vector<std::string> names = {"fla", "hf", "state-spaces"};
-    const auto found = std::find(names.begin(), names.end(), format_);
-    if (found == names.end())
-      fail(ErrorCode::kUsage, "--format {}: there are {}{}", printable(format_, 40), join(names, ", "),
-           did_you_mean(format_, names));
-    const auto made =
-        train::export_run(run_, out_, static_cast<models::ExchangeFormat>(found - names.begin()));
+    const auto format = std::find(kFormats.begin(), kFormats.end(), format_) - kFormats.begin();
+    const auto made = train::export_run(run_, out_, static_cast<models::ExchangeFormat>(format));
     if (json_)
       print_as_json(nlohmann::ordered_json{{"folder", out_},
                                            {"format", format_},
@@ -76,6 +70,8 @@ class Export final : public Verb {
   }
 
  private:
+  // As models::ExchangeFormat has them.
+  static inline const std::vector<std::string> kFormats = {"fla", "hf", "state-spaces"};
   std::string run_, format_ = "fla", out_;
   bool json_ = false;
 };

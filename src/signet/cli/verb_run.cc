@@ -26,7 +26,7 @@ using nlohmann::ordered_json;
 std::unique_ptr<theory::Recogniser> open_recogniser(const std::string& path, const std::string& dtype) {
   if (!is_directory(path))
     return theory::make_recogniser(theory::load_network(path),
-                                   parse_number_type(dtype.empty() ? "fp32" : dtype));
+                                   number_type_of(dtype.empty() ? "fp32" : dtype));
   if (!dtype.empty())
     fail(ErrorCode::kUsage, "--dtype is for compiled models; a trained one runs in the type of its weights");
   return analysis::TrainedRecogniser::load(path);
@@ -139,8 +139,7 @@ class RunVerb final : public Verb {
                        "a model written by signet compile, or a run directory of signet train");
     options.positionals("WORD", words_, "words; without any, lines of standard input", false);
     options.value("--file", file_, "read the words from this file, one a line ('-': standard input)");
-    options.value("--dtype", dtype_, "number type to run a compiled model in, fp32 unless told");
-    options.offer("--dtype", number_type_names());
+    dtype_option(options, dtype_, "number type to run a compiled model in, fp32 unless told");
     options.flag("--trace", trace_,
                  "show the state decoded after every letter (of a trained model the predicted class)");
     options.flag("--json-words", json_words_,

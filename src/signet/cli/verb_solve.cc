@@ -51,8 +51,7 @@ class Solve final : public Verb {
     options.value("-o,--output", output_, "the proved network");
     options.value("--page", page_, "the page that tells the story");
     options.value("--out", runs_, "folder of the attempts");
-    options.value("--dtype", dtype_, "number type of the proof");
-    options.offer("--dtype", number_type_names());
+    dtype_option(options, dtype_, "number type of the proof");
     options.flag("--anyway", anyway_, "train a model that the theory forbids, to see how it fails");
     options.flag("--force", force_,
                  "begin anew: replace the network, a page that is not signet's, and what is in the folder");
@@ -74,7 +73,7 @@ class Solve final : public Verb {
     if (force_ || !exists(own(kNetwork)) || !holds(output_, own_text(kNetwork)))
       check_output(output_, FileKind::kKept, force_);
     check_output(page_, FileKind::kPage, force_);
-    type_ = parse_number_type(dtype_);
+    type_ = number_type_of(dtype_);
     const InputAutomaton input = while_shown("solve", [&] { return input_.read(); });
     dfa_ = input.dfa;
     const auto theory = while_shown("analyze", [&] { return theory::analyze(dfa_, input.limits); });

@@ -25,7 +25,7 @@ class TokenizerVerb final : public Verb {
   void define(Options& options) override {
     options_ = &options;
     options.positional("ACTION", action_, "train, show, encode or decode");
-    options.offer("ACTION", {"train", "show", "encode", "decode"});
+    options.only("ACTION", {"train", "show", "encode", "decode"});
     options.positionals("INPUT", inputs_, "files or folders of text; - is standard input", false);
     options.value("--tokenizer", tokenizer_,
                   "tokenizer.json, a sentencepiece .model, vocab.bpe, a folder with one of them, or bytes");
@@ -48,9 +48,6 @@ class TokenizerVerb final : public Verb {
     if (source_.format == "ids")
       fail(ErrorCode::kUsage, "--format ids: text is needed here; signet tokenize takes ids");
     if (action_ == "train") return train();
-    if (action_ != "show" && action_ != "encode" && action_ != "decode")
-      fail(ErrorCode::kUsage, "tokenizer {}: there are train, show, encode and decode{}",
-           printable(action_, 40), did_you_mean(action_, {"train", "show", "encode", "decode"}));
     if (tokenizer_.empty()) fail(ErrorCode::kUsage, "{} needs --tokenizer FILE", action_);
     if (inputs_.empty()) inputs_ = {"-"};
     const auto tokenizer = text::Tokenizer::open(tokenizer_);

@@ -52,7 +52,7 @@ class Train final : public Verb {
     options.text("--alphabet", alphabet_, "letters of the expression; those that occur by default");
     options.value("--dfa", dfa_, "train on the automaton in a JSON file, in place of TASK");
     options.value("--targets", targets_, "with --regex or --dfa, one of: label, state");
-    options.offer("--targets", {"label", "state"});
+    options.only("--targets", {"label", "state"});
     options.values("--data", data_, "train on text: a folder that signet tokenize made; may be repeated");
     options.value("--preset", preset_, "with --data: a model and its training by name; see Presets below");
     options.value("--model", model_,
@@ -64,7 +64,7 @@ class Train final : public Verb {
         "--recipe", recipe_,
         "settings to start from: tracker (chosen by theory to learn an automaton: the default where the "
         "task is one) or paper (as published: the default with --config)");
-    options.offer("--recipe", {"tracker", "paper"});
+    options.only("--recipe", {"tracker", "paper"});
     options.value(
         "--from", from_,
         "run to begin with, trained or imported: its model, its settings where no others are given, and its "
@@ -197,6 +197,20 @@ class Train final : public Verb {
 
   int run_rank() {
     if (options_->given("--resume")) return resume();
+    const train::RunConfig config = train::resolve_config(sources());
+    if (list_keys_ || dry_run_) {
+      if (root()) list_keys_ ? print_keys(config) : print_plan(config);
+      return 0;
+    }
+    if (out_.empty()) out_ = usual_directory(config);
+    const auto options = this->options(config);  // first: a wrong --device is the command line's fault
+    require_memory(config, options);
+    auto directory = open_directory(out_, [&] { return io::RunDirectory::create(out_, force_); });
+    return finish(train::train(config, directory, false, options));
+  }
+
+  // What the command line says of the configuration of a new run.
+  train::ConfigSources sources() {
     refuse_class_as_model(model_);
     train::ConfigSources sources{
         .file = config_, .task = task_, .architecture = model_, .data = data_, .preset = preset_};
@@ -216,52 +230,47 @@ class Train final : public Verb {
     if (options_->given("--steps")) sources.set.push_back(fmt::format("train.steps={}", steps_));
     if (options_->given("--seed")) sources.set.push_back(fmt::format("train.seed={}", seed_));
     add_recipe(sources);
-    train::RunConfig config = train::resolve_config(sources);
-    if (!root() && (list_keys_ || dry_run_)) return 0;
-    if (list_keys_) {
-      const auto fields = io::fields_of(config);
-      if (json_) {
-        auto keys = nlohmann::ordered_json::array();
-        for (const auto& field : fields.all())
-          keys.push_back({{"key", field.key},
-                          {"value", json_value(field)},
-                          {"meaning", field.help},
-                          {"allowed", field.allowed},
-                          {"choices", field.choices}});
-        print_as_json(nlohmann::ordered_json{{"keys", keys}});
-        return 0;
-      }
-      for (const auto& field : fields.all()) {
+    return sources;
+  }
+
+  void print_keys(train::RunConfig config) const {
+    const auto fields = io::fields_of(config);
+    auto keys = nlohmann::ordered_json::array();
+    for (const auto& field : fields.all()) {
+      if (json_)
+        keys.push_back({{"key", field.key},
+                        {"value", json_value(field)},
+                        {"meaning", field.help},
+                        {"allowed", field.allowed},
+                        {"choices", field.choices}});
+      else
         fmt::print("{:26} {:14} {}{}\n", field.key, field.write(), field.help,
                    field.choices.empty() ? "" : fmt::format(" ({})", field.allowed));
-      }
-      return 0;
     }
-    if (dry_run_) {
-      const OpenDevice device = open_device(config.train.device);
-      if (json_) {
-        auto settings = nlohmann::ordered_json::object();
-        const auto fields = io::fields_of(config);
-        for (const auto& field : fields.all()) settings[field.key] = json_value(field);
-        const nlohmann::ordered_json all{{"settings", settings},
-                                         {"memory", train::plan_memory(config, device, ranks()).json()}};
-        print_as_json(all);
-        return 0;
-      }
-      fmt::print("{}{}", config.to_yaml(), train::plan_memory(config, device, ranks()).text("# "));
-      return 0;
+    if (json_) print_as_json(nlohmann::ordered_json{{"keys", keys}});
+  }
+
+  // The configuration, and the memory that training takes.
+  void print_plan(train::RunConfig config) const {
+    const OpenDevice device = open_device(config.train.device);
+    const auto plan = train::plan_memory(config, device, ranks());
+    if (!json_) {
+      fmt::print("{}{}", config.to_yaml(), plan.text("# "));
+      return;
     }
-    if (out_.empty()) {
-      std::string name = config.on_text() ? (preset_.empty() ? "text" : "text-" + preset_) : config.task.name;
-      std::replace(name.begin(), name.end(), '/', '_');
-      const std::string range = config.model.range_text();
-      out_ = fmt::format("runs/{}-{}{}{}-{}", name, config.model.architecture, range.empty() ? "" : "-",
-                         range, config.train.seed);
-    }
-    const auto options = this->options(config);  // first: a wrong --device is the command line's fault
-    require_memory(config, options);
-    auto directory = open_directory(out_, [&] { return io::RunDirectory::create(out_, force_); });
-    return finish(train::train(config, directory, false, options));
+    auto settings = nlohmann::ordered_json::object();
+    const auto fields = io::fields_of(config);
+    for (const auto& field : fields.all()) settings[field.key] = json_value(field);
+    print_as_json(nlohmann::ordered_json{{"settings", settings}, {"memory", plan.json()}});
+  }
+
+  // runs/TASK-MODEL-RANGE-SEED
+  std::string usual_directory(const train::RunConfig& config) const {
+    std::string name = config.on_text() ? (preset_.empty() ? "text" : "text-" + preset_) : config.task.name;
+    std::replace(name.begin(), name.end(), '/', '_');
+    const std::string range = config.model.range_text();
+    return fmt::format("runs/{}-{}{}{}-{}", name, config.model.architecture, range.empty() ? "" : "-", range,
+                       config.train.seed);
   }
 
   int resume() {
@@ -299,8 +308,6 @@ class Train final : public Verb {
     if (!data_.empty() && !recipe_.empty())
       fail(ErrorCode::kUsage, "--recipe is for tasks; text has --preset");
     if (!data_.empty()) return;
-    if (!recipe_.empty() && !asked && recipe_ != "paper")
-      fail(ErrorCode::kUsage, "--recipe is tracker or paper, not '{}'", printable(recipe_, 40));
     if (recipe_ == "paper" || (!asked && !config_.empty())) return;
     sources.recipe = [this, asked](const train::RunConfig& config) -> std::vector<std::string> {
       const auto recipe = analysis::tracker_recipe(config.task, config.model.architecture);

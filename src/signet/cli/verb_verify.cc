@@ -53,8 +53,8 @@ class Verify final : public Verb {
     options.value("--seed", seed_, "seed of the random words");
     options.value("--orbit", verify_.max_states,
                   "limit on states of the orbit search; of a run 20000 unless given");
-    options.value("--method", verify_.method, "auto, or insist on closure, horizon or random");
-    options.offer("--method", {"auto", "closure", "horizon", "random"});
+    options.value("--method", method_, "auto, or insist on closure, horizon or random");
+    options.only("--method", theory::verify_method_names());
     options.value("--certificate", certificate_,
                   "file to write the proof to; tools/check_certificate checks it without signet");
     picture_.define(options, "the automaton with the verdict");
@@ -67,9 +67,9 @@ class Verify final : public Verb {
                     "a rotation is not exact: a bound or a test instead of a proof");
   }
   int run() override {
-    const auto methods = {"auto", "closure", "horizon", "random"};
-    if (std::none_of(methods.begin(), methods.end(), [&](const char* m) { return verify_.method == m; }))
-      fail(ErrorCode::kUsage, "--method is auto, closure, horizon or random, not '{}'", verify_.method);
+    const auto& methods = theory::verify_method_names();
+    verify_.method = static_cast<theory::VerifyMethod>(std::find(methods.begin(), methods.end(), method_) -
+                                                       methods.begin());
     for (int64_t value : {verify_.length, verify_.words, verify_.max_states})
       if (value < 1 || value > int64_t{1'000'000'000'000})
         fail(ErrorCode::kUsage, "--length, --words and --orbit are positive numbers, not {}", value);
@@ -209,7 +209,7 @@ class Verify final : public Verb {
   PictureOption picture_;
   theory::VerifyOptions verify_;
   int64_t seed_ = 1;
-  std::string certificate_;
+  std::string method_ = "auto", certificate_;
   bool json_ = false;
 };
 

@@ -136,7 +136,7 @@ Network compile_by_rounding(const Dfa& given, NumberType type, int64_t tries) {
           number_type_name(type), n);
       VerifyOptions options;
       options.type = type;
-      options.method = "closure";
+      options.method = VerifyMethod::kClosure;
       if (const auto proof = verify(trial, options); proof.proved && !proof.longest) return trial;
     }
   }

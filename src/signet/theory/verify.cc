@@ -215,6 +215,11 @@ class Prover {
 
 }  // namespace
 
+const std::vector<std::string>& verify_method_names() {
+  static const std::vector<std::string> names = {"auto", "closure", "horizon", "random"};
+  return names;
+}
+
 std::optional<int64_t> first_mismatch(const Network& network, NumberType type, const Word& word) {
   const auto runner = make_runner(network, type);
   return stream_mismatch(
@@ -223,9 +228,9 @@ std::optional<int64_t> first_mismatch(const Network& network, NumberType type, c
 }
 
 VerifyResult verify(const Network& network, const VerifyOptions& options) {
-  const bool any = options.method == "auto";
+  const bool any = options.method == VerifyMethod::kAuto;
   Prover prover(network, options);
-  if (any || options.method == "closure") {
+  if (any || options.method == VerifyMethod::kClosure) {
     // The joint orbit goes only so far at first: the proof in two parts often spares a large search.
     prover.joint(std::min(options.max_states, kSmallOrbit));
     if (prover.decided()) return prover.result();
@@ -236,7 +241,7 @@ VerifyResult verify(const Network& network, const VerifyOptions& options) {
     if (!any || prover.decided()) return prover.result();
     if (parts.decided() && *parts.best().letters >= options.length) return parts.result();
   }
-  if (options.method == "horizon") {
+  if (options.method == VerifyMethod::kHorizon) {
     prover.by_codes(BlockProofs::kBalls);
     if (prover.decided()) {
       VerifyResult result = prover.result();

@@ -14,14 +14,18 @@
 
 namespace signet::theory {
 
+// The strongest answer that can be had, or one that is insisted on.
+enum class VerifyMethod { kAuto, kClosure, kHorizon, kRandom };
+const std::vector<std::string>& verify_method_names();  // in this order
+
 struct VerifyOptions {
   NumberType type = NumberType::kFp32;
   int64_t length = 1'000'000;  // of random words
   int64_t words = 4;
   uint64_t seed = 1;
   int64_t max_states = 1'000'000;  // of the orbit search
-  std::string method = "auto";     // or insist: "closure", "horizon", "random"
-  bool keep_proof = false;         // for a certificate
+  VerifyMethod method = VerifyMethod::kAuto;
+  bool keep_proof = false;  // for a certificate
   Hypotheses hypotheses = {};
 };
 
