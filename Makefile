@@ -1,19 +1,9 @@
-# make        build build/release/signet
-# make demo   watch DeltaNet and Mamba fail and solve parity; ends with report.html
-# make test   every test (quick and standard tiers)
-# make test-isa      and with every other instruction set of this processor
-# make test-python   the Python package with PyTorch, transformers and JAX, in build/venv-all (downloads some GB)
-# make test-ranks   four ranks on four network namespaces over a slow wire that loses packets (root); one loses its network
-# make install      the program, its manual page, completions and library (PREFIX=/usr/local, DESTDIR=)
-# make deb          a Debian package in build/release
-# make asan, tsan   every test with the address and undefined-behaviour, or the thread sanitizer
-# make tidy         clang-tidy over src
-# make fuzz         every parser's fuzz target for FUZZ_SECONDS (600) each; needs clang
-# make clang        with clang, every test
-# make aarch64      for 64-bit Arm by cross-compiler, kernel tests under qemu
-# make fresh-machine   the README's commands in a minimal Debian 12 (debootstrap, as root)
-# make cuda-check   compile the CUDA part as far as a machine without a GPU can (needs nvcc)
-# make bench-peers   a training step against the same model in eager PyTorch (PYTHON=one that has it)
+# make           build build/release/signet
+# make demo      watch DeltaNet and Mamba fail and solve parity; ends with report.html
+# make test      every test
+# make install   the program, its manual page, completions and library (PREFIX=/usr/local, DESTDIR=)
+# make deb       a Debian package in build/release
+# The other targets are for those who change the program: CONTRIBUTING.md says what each does and needs.
 PRESET ?= release
 CUDA ?= 0
 ifeq ($(CUDA),1)
