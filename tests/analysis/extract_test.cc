@@ -6,11 +6,13 @@
 #include <functional>
 
 #include "signet/analysis/crystallise.h"
+#include "signet/analysis/queries.h"
 #include "signet/automata/minimize.h"
 #include "signet/automata/named_language.h"
 #include "signet/automata/regex.h"
 #include "signet/theory/compile.h"
 #include "signet/theory/network_file.h"
+#include "signet/theory/recogniser.h"
 #include "support/check.h"
 #include "support/small_run.h"
 #include "support/temporary_directory.h"
@@ -226,6 +228,13 @@ TEST(Extract, AsksOnlyAboutWordsOfTheTask) {
   };
   EXPECT_EQ(distinguishing_word(machine("(01)*"), machine("(01)*|11|00"), words), std::nullopt);
   EXPECT_EQ(distinguishing_word(machine("(01)*"), machine("(0101)*"), words), (Word{0, 1}));
+  // Nor about letters whose answer nobody asks for.
+  words.form.output[0][0] = tasks::kNotDue;
+  const auto network =
+      theory::make_recogniser(theory::compile(automata::named_language("parity"), {}), NumberType::kFp32);
+  Oracle oracle(*network, words);
+  EXPECT_EQ(oracle.answers({{0}, {0, 1}, {0, 0}, {1}}),
+            (std::vector<int32_t>{kNotAsked, 1, kNotAsked, kNotAsked}));
 }
 
 TEST(Extract, LanguageOfAMachineIsTheSmallerWhereNobodySaysWhatTheEmptyWordIs) {

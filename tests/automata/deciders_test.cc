@@ -152,6 +152,46 @@ TEST(Deciders, WindowsAreLeast) {
   EXPECT_GT(reverse, 20);
 }
 
+// By the images of the letters, for every pair of them on three states.
+TEST(Deciders, LettersThatPermuteResetOrInject) {
+  int resetting = 0, injecting = 0;
+  for (int64_t code = 0; code < 729; ++code) {
+    const Dfa dfa = two_letters(3, code);
+    const auto image = [&](Letter a, State without) {
+      std::multiset<State> reached;
+      for (const auto& row : dfa.delta)
+        if (row[a] != without) reached.insert(row[a]);
+      return reached;
+    };
+    const auto injective = [&](Letter a, State without) {
+      const auto reached = image(a, without);
+      return std::set<State>(reached.begin(), reached.end()).size() == reached.size();
+    };
+    bool resets = true, injections = false;
+    for (Letter a = 0; a < 2; ++a) {
+      const auto reached = image(a, -1);
+      resets &= injective(a, -1) || reached.count(*reached.begin()) == reached.size();
+    }
+    for (State sink = -1; sink < 3; ++sink)
+      injections |= (sink < 0 || (dfa.delta[sink][0] == sink && dfa.delta[sink][1] == sink)) &&
+                    injective(0, sink) && injective(1, sink);
+    ASSERT_EQ(letters_permutations_or_resets(dfa), resets) << code;
+    ASSERT_EQ(letters_partial_injections(dfa), injections) << code;
+    resetting += resets, injecting += injections;
+  }
+  EXPECT_EQ(resetting, 81) << "of each letter 6 permutations and 3 constants";
+  EXPECT_GT(injecting, 81);
+}
+
+// Maps of states are stored in 16 bits.
+TEST(Monoid, IsNotListedForMoreStatesThanItsMapsCanName) {
+  Dfa dfa;
+  dfa.alphabet = {"a"};
+  dfa.delta.assign(65'537, {65'536});
+  dfa.accept.assign(65'537, false);
+  EXPECT_FALSE(Monoid::enumerate(dfa));
+}
+
 TEST(Deciders, BarrierPatternIsAWitness) {
   int found = 0;
   for (int64_t code = 0; code < 65'536; code += 3) {

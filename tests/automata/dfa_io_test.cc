@@ -119,6 +119,13 @@ TEST(Att, IsReadAndCompleted) {
   EXPECT_EQ(dfa_from_att("0 0 a\n0\n", {"b", "a"}).states(), 2);
 }
 
+// The first line's state is the start, whatever its number.
+TEST(Att, WritesWhatItReads) {
+  const Dfa dfa =
+      dfa_from_json(R"({"alphabet":["a","b"],"start":2,"accept":[1],"delta":[[1,0],[2,0],[0,1]]})");
+  EXPECT_TRUE(equivalent(dfa_from_att(dfa_to_att(dfa)), dfa)) << dfa_to_att(dfa);
+}
+
 TEST(Att, RefusesWhatIsNotADfa) {
   for (const char* bad : {"", "\n\n", "0 1 a\n0 2 a\n", "0 1 a b\n", "0 1 @0@ @0@\n", "x 1 a\n",
                           "0 1 a a 1 2\n", "0 1 <eps>\n", "-1 0 a\n", "99999999999999999999 0 a\n", "0\n"})

@@ -70,6 +70,7 @@ TEST(GroupFacts, NamesAndSeries) {
                                                                    {"S3xZ2", "D6", 2, -1},
                                                                    {"PSL(2,7)", "PSL(2,7)", -1, -1},
                                                                    {"D4xZ2", "D4xZ2", 2, 2},
+                                                                   {"Q8xZ2xZ2", "Q8xZ2xZ2", 2, 2},
                                                                    {"Z2wrZ2", "D4", 2, 2},
                                                                    {"PSL(2,5)", "A5", -1, -1},
                                                                    {"SL(2,2)", "S3", 2, -1},

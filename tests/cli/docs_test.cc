@@ -168,7 +168,7 @@ TEST(Docs, EveryKeyOfJsonIsExplained) {
            {"factor '[[0,1],[1,0]]'", {"factor"}},
            {"check '[[[0,1],[1,0]],[[1,0],[0,-1]]]' --for mod:4", {"check"}},
            {"check '[[[0.99]]]'", {"check"}},
-           {"check run", {"check"}},
+           {"check aa.safetensors", {"check"}},
            {"bench norm --filter 2048x128 --seconds 0.01", {"bench", "formats"}},
            {"bench norm --list", {"bench"}},
            {"bench lm --set model.width=32 --batch 1 --context 32 --seconds 0.01", {"bench", "formats"}},

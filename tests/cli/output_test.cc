@@ -102,7 +102,9 @@ TEST(Output, ADemoReplacesRunsOfDemosAlone) {
   TemporaryDirectory directory;
   const std::string demo = "demo --steps 1 --samples 8 --quiet --out ";
   ASSERT_EQ(run_signet(demo + "runs", directory.path()).exit_code, 0);
-  EXPECT_EQ(run_signet(demo + "runs --seed 2", directory.path()).exit_code, 0) << "its own";
+  EXPECT_EQ(run_signet("demo --steps 2 --samples 4 --seed 2 --quiet --out runs", directory.path()).exit_code,
+            0)
+      << "its own";
   ASSERT_EQ(run_signet(std::string(kTiny) + "s/'parity-mamba-[0,1]' --force", directory.path()).exit_code, 0);
   const std::string file = directory / "runs/parity-mamba-[0,1]/config.yaml", before = read_text(file);
   const auto refused = run_signet(demo + "runs", directory.path());

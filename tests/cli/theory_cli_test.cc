@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -23,14 +22,8 @@ struct Outcome {
 };
 
 Outcome run(const std::string& arguments) {
-  const std::string command = std::string(SIGNET_BINARY) + " " + arguments + " 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
-  Outcome outcome{-1, ""};
-  std::array<char, 4096> buffer;
-  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-    outcome.out.append(buffer.data(), n);
-  outcome.code = WEXITSTATUS(pclose(pipe));
-  return outcome;
+  const auto result = test::run_signet(arguments);
+  return {result.exit_code, result.out + result.err};
 }
 nlohmann::json json_of(const std::string& arguments, int code = 0) {
   const auto result = test::run_signet(arguments + " --json");  // what takes long says so on standard error
@@ -507,6 +500,8 @@ TEST(TheoryVerbs, ALongWordIsShown) {
   EXPECT_EQ(pclose(pipe), 0);
   EXPECT_EQ(out.rfind("run  letters  1", 0), 0u) << out;
   EXPECT_NE(out.find("rejected\t111"), std::string::npos) << out;
+  const std::string traced = test::run_signet("run " + model + " --trace --file " + words).out;
+  EXPECT_EQ(traced.substr(traced.size() - 9), " 1 0 ...\n") << "of the first 100,000 letters";
 }
 
 }  // namespace

@@ -384,6 +384,12 @@ TEST(RunReport, FarLengthsGetALogarithmicFigure) {
   EXPECT_NE(probed.find("length 2000: scaled accuracy 0.500"), std::string::npos);
   EXPECT_EQ(probed.find("length 1000: scaled accuracy 0.000"), std::string::npos);
   EXPECT_EQ(probed.find("<th>at 2k</th>"), std::string::npos);
+  // Of many lengths the table has the nearest and the farthest.
+  runs[1].far.clear();
+  for (const double thousands : {1, 2, 3, 4, 5, 6, 7, 8}) runs[1].far.push_back({1000 * thousands, 1, 64});
+  const std::string many = render_report(runs, "t");
+  for (const auto& [length, shown] : {std::pair{"1k", true}, {"3k", false}, {"4k", true}, {"8k", true}})
+    EXPECT_EQ(many.find(fmt::format("<th>at {}</th>", length)) != many.npos, shown) << length;
 }
 
 TEST(RunReport, SeedsShareALegendEntryAndKeepTheirNames) {
@@ -480,6 +486,9 @@ TEST(RunReport, AVerdictNeedsEnoughSamples) {
   EXPECT_EQ(of(32, 64), Verdict::kChance);
   EXPECT_EQ(of(20, 21), Verdict::kNearly);
   EXPECT_EQ(of(8150, 8192), Verdict::kNearly);
+  run.constant = {"0", 0.9, 0.9};
+  EXPECT_EQ(of(20, 21), Verdict::kTooFew) << "one answer to everything may have scored this";
+  run.constant = {};
   // Of a file that does not say how many, or says none.
   for (const double samples : {kUnknown, 0.0})
     for (const double accuracy : {0.5, 0.75, 0.96, 1.0}) {

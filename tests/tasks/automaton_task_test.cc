@@ -40,6 +40,12 @@ TEST(AutomatonTask, LabelsAgreeWithAnotherMatcher) {
   }
 }
 
+// The alphabet is named where the expression alone would have another; its order says nothing.
+TEST(AutomatonTask, TitlesNameTheAlphabetWhereItIsNotTheExpressions) {
+  EXPECT_EQ(automaton_title({"(ab)*", "ba", "", "label"}), "regex (ab)*");
+  EXPECT_EQ(automaton_title({"(ab)*", "abc", "", "state"}), "regex (ab)* over abc, states");
+}
+
 TEST(AutomatonTask, StatesAndOutputs) {
   // A counter mod 3 that says 7 when it wraps and 5 otherwise.
   const std::string counter =
