@@ -48,7 +48,7 @@ TEST(RunReport, RunsOnTextAreMeasuredByTheirLoss) {
   test::write_text(directory / "run/results.json",
                    R"({"text": true, "task": "text", "model": "deltanet", "eigenvalues": [-1, 1], "loss": 2.5,
                        "loss_error": 0.125, "bits_per_byte": 1.5, "samples": 8, "steps": 20, "seconds": 3,
-                       "train_lengths": [64, 64], "accuracy": 0.4,
+                       "train_lengths": [64, 64], "accuracy": 0.4, "provenance": {"signet": "9.8.7"},
                        "by_position": [{"first": 1, "last": 1, "nll": 5, "nll_error": 0.5},
                                        {"first": 2, "last": 64, "nll": 2.5, "nll_error": 0.1}],
                        "spectra": [{"block": 0, "histogram": [1, 3, 0, 4],
@@ -68,6 +68,7 @@ TEST(RunReport, RunsOnTextAreMeasuredByTheirLoss) {
   const std::string html = render_report({run}, "page");
   EXPECT_EQ(test::parse_document(html).error, "");
   EXPECT_NE(html.find("Loss by position"), std::string::npos);
+  EXPECT_NE(html.find("Made by signet 9.8.7"), std::string::npos);
   // Histograms by kind of token, of which blocks are added up, and by block, of
   // which the first is 1: 4 of 16, 2 of 6; 4 of 8, 0 of 8.
   EXPECT_NE(html.find("DeltaNet [−1, 1], by kind of token"), std::string::npos);

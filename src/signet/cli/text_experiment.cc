@@ -361,7 +361,17 @@ void TextExperiment::add_earlier(train::SweepSummary& summary) {
 }
 
 std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary& summary) const {
-  std::vector<report::PageTable> tables;
+  std::vector<report::PageTable> tables = {loss_table(summary)};
+  // Of some model, be it measured or not.
+  if (std::any_of(summary.runs.begin(), summary.runs.end(), [](const auto& run) {
+        const auto name = ModelName::of(value_on(run, "model"));
+        return name && name->with_signs;
+      }))
+    tables.push_back(eigenvalue_table(summary));
+  return tables;
+}
+
+report::PageTable TextExperiment::loss_table(const train::SweepSummary& summary) const {
   report::PageTable losses;
   losses.name = "losses";
   losses.caption =
@@ -377,7 +387,10 @@ std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary&
          with_interval(differences),
          Cell(verdict, verdict == "within noise" ? report::Tone::kMuted : report::Tone::kPlain)});
   }
-  tables.push_back(std::move(losses));
+  return losses;
+}
+
+report::PageTable TextExperiment::eigenvalue_table(const train::SweepSummary& summary) const {
   report::PageTable spectra;
   spectra.name = "eigenvalues";
   spectra.caption =
@@ -386,12 +399,9 @@ std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary&
   spectra.header = {"model", "measured on", "by block", "all", "letters", "digits", "space", "marks"};
   std::map<std::pair<std::string, std::string>, std::vector<const ordered_json*>> members;
   std::vector<std::pair<std::string, std::string>> order;
-  bool with_signs = false;  // some model, be it measured or not
   for (size_t i = 0; i < summary.runs.size(); ++i) {
     const auto name = ModelName::of(value_on(summary.runs[i], "model"));
-    if (!name || !name->with_signs) continue;
-    with_signs = true;
-    if (far_[i].is_null()) continue;
+    if (!name || !name->with_signs || far_[i].is_null()) continue;
     for (const auto& [data, measured] : far_[i]["sets"].items()) {
       const std::pair key(value_on(summary.runs[i], "model") + ", " + value_on(summary.runs[i], "text"),
                           data);
@@ -424,8 +434,7 @@ std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary&
     spectra.rows.push_back({key.first, key.second, by_block, overall(""), overall("letters"),
                             overall("digits"), overall("space"), overall("marks")});
   }
-  if (with_signs) tables.push_back(std::move(spectra));
-  return tables;
+  return spectra;
 }
 
 std::vector<report::PageTexts> TextExperiment::figures(const train::SweepSummary& summary) const {

@@ -40,6 +40,8 @@ class TextExperiment {
 
  private:
   std::string folder(const std::string& name) const;
+  report::PageTable loss_table(const train::SweepSummary& summary) const;
+  report::PageTable eigenvalue_table(const train::SweepSummary& summary) const;
 
   Options* options_ = nullptr;
   std::vector<std::string> texts_;

@@ -88,31 +88,10 @@ class Check final : public Verb {
       open |= !head.linear;
       reports.push_back(report);
       layers.insert(head.part.layer);
-      if (json_) {
-        ordered_json entry = {{"name", head.part.name()}, {"linear", head.linear}, {"columns", head.copies}};
-        entry["transitions"] = ordered_json::array();
-        for (size_t a = 0; a < head.gates.gates.size(); ++a) {
-          ordered_json values = ordered_json::array();
-          for (const auto& z : theory::eigenvalues(head.gates.gates[a]))
-            values.push_back({z.real(), z.imag()});
-          entry["transitions"].push_back({{"letter", head.gates.letters[a]},
-                                          {"norm", theory::spectral_norm(head.gates.gates[a])},
-                                          {"eigenvalues", values}});
-        }
-        if (head.linear) entry.update(report_json(head.gates, report));
-        out["heads"].push_back(entry);
-        continue;
-      }
-      fmt::print("{}{}{}\n", head.part.name(),
-                 head.copies > 1 ? fmt::format(", {} columns that letters treat alike", head.copies) : "",
-                 head.linear ? "" : ": not linear; derivatives at the start of a word");
-      for (size_t a = 0; a < head.gates.gates.size(); ++a) {
-        std::vector<std::string> values;
-        for (const auto& z : theory::eigenvalues(head.gates.gates[a])) values.push_back(complex_text(z));
-        fmt::print("  {}: norm {:.6g}, eigenvalues {}\n", printable(head.gates.letters[a]),
-                   theory::spectral_norm(head.gates.gates[a]), join(values, ", "));
-      }
-      if (head.linear) print_text(head.gates, report, "");
+      if (json_)
+        out["heads"].push_back(head_json(head, report));
+      else
+        print_head(head, report);
     }
     if (large > 0 && !json_)
       fmt::print("left out: {} of more than {} numbers\n", count_of(large, "head"), analysis::kLargestHead);
@@ -130,6 +109,32 @@ class Check final : public Verb {
       fmt::print("{}\n", verdict);
     }
     return verdict.empty() ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
+  }
+
+  ordered_json head_json(const analysis::HeadTransitions& head, const theory::GateReport& report) const {
+    ordered_json entry = {{"name", head.part.name()}, {"linear", head.linear}, {"columns", head.copies}};
+    entry["transitions"] = ordered_json::array();
+    for (size_t a = 0; a < head.gates.gates.size(); ++a) {
+      ordered_json values = ordered_json::array();
+      for (const auto& z : theory::eigenvalues(head.gates.gates[a])) values.push_back({z.real(), z.imag()});
+      entry["transitions"].push_back({{"letter", head.gates.letters[a]},
+                                      {"norm", theory::spectral_norm(head.gates.gates[a])},
+                                      {"eigenvalues", values}});
+    }
+    if (head.linear) entry.update(report_json(head.gates, report));
+    return entry;
+  }
+  void print_head(const analysis::HeadTransitions& head, const theory::GateReport& report) const {
+    fmt::print("{}{}{}\n", head.part.name(),
+               head.copies > 1 ? fmt::format(", {} columns that letters treat alike", head.copies) : "",
+               head.linear ? "" : ": not linear; derivatives at the start of a word");
+    for (size_t a = 0; a < head.gates.gates.size(); ++a) {
+      std::vector<std::string> values;
+      for (const auto& z : theory::eigenvalues(head.gates.gates[a])) values.push_back(complex_text(z));
+      fmt::print("  {}: norm {:.6g}, eigenvalues {}\n", printable(head.gates.letters[a]),
+                 theory::spectral_norm(head.gates.gates[a]), join(values, ", "));
+    }
+    if (head.linear) print_text(head.gates, report, "");
   }
 
   // Eigenvalues of every letter, and of the words that are nearest to a root of unity.

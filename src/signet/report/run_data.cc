@@ -184,6 +184,16 @@ class Reader {
     run_.samples = number(results, "samples");
     run_.steps = number(results, "steps");
     run_.seconds = number(results, "seconds");
+    note_outdated(results);
+    if (const auto made = results.find("provenance"); made != results.end())
+      run_.provenance = io::provenance_text(*made).substr(0, kMaxProvenance);
+    run_.text = flag(results, "text");
+    run_.text ? read_text(results) : read_task(results);
+    return true;
+  }
+
+  // Results of before the run was lengthened or begun anew.
+  void note_outdated(const Json& results) {
     const auto early = results.find("stopped_early");
     const bool lengthened =
         early != results.end() && *early == false && run_.steps < run_.planned_steps;  // not if unknown
@@ -196,28 +206,16 @@ class Reader {
     else if (lengthened)
       note(fmt::format("results.json is of step {:.12g}; the run has not finished its {:.12g}", run_.steps,
                        run_.planned_steps));
-    run_.text = flag(results, "text");
-    if (run_.text) {
-      read_text(results);
-      return true;
-    }
+  }
+
+  void read_task(const Json& results) {
     run_.chance = number(results, "chance");
     if (!(run_.chance >= 0 && run_.chance < 1)) {
       run_.chance = kUnknown;
       note("results.json has no usable chance level: accuracies are shown unscaled");
     }
     run_.dense = flag(results, "dense");
-    if (const auto constant = results.find("constant"); constant != results.end()) {
-      if (constant->is_object())
-        run_.constant = {text(*constant, "answer"), number(*constant, "accuracy"),
-                         number(*constant, "sequence_accuracy")};
-      const auto is_share = [](double x) { return x >= 0 && x <= 1; };
-      if (run_.constant.answer.empty() || !is_share(run_.constant.accuracy) ||
-          !is_share(run_.constant.sequence_accuracy)) {
-        run_.constant = {};
-        note("results.json: constant is no answer with accuracies; it was left out");
-      }
-    }
+    if (const auto constant = results.find("constant"); constant != results.end()) read_constant(*constant);
     run_.accuracy = number(results, "accuracy");
     run_.scaled_accuracy = number(results, score_key(run_.dense));
     run_.by_length = length_table(results, "by_length");
@@ -239,10 +237,19 @@ class Reader {
       run_.horizon_held = flag(*horizon, "reached_limit");
       run_.probes = length_table(*horizon, "probes");
     }
-    if (const auto made = results.find("provenance"); made != results.end())
-      run_.provenance = io::provenance_text(*made).substr(0, kMaxProvenance);
     read_spectra(list(results, "spectra"));
-    return true;
+  }
+
+  void read_constant(const Json& constant) {
+    if (constant.is_object())
+      run_.constant = {text(constant, "answer"), number(constant, "accuracy"),
+                       number(constant, "sequence_accuracy")};
+    const auto is_share = [](double x) { return x >= 0 && x <= 1; };
+    if (!run_.constant.answer.empty() && is_share(run_.constant.accuracy) &&
+        is_share(run_.constant.sequence_accuracy))
+      return;
+    run_.constant = {};
+    note("results.json: constant is no answer with accuracies; it was left out");
   }
 
   void read_text(const Json& results) {
