@@ -105,6 +105,14 @@ TEST(Verify, TheNearestCodeWordIsAtTheDistanceAsComputed) {
   }
 }
 
+TEST(Verify, FewWordsOfManyLettersAreFewSteps) {
+  int64_t asked = 0;
+  const PumpedWords pumped(1, 3000, 0,
+                           [&](automata::State, automata::Letter) { return ++asked > 0 ? 0 : -1; });
+  EXPECT_EQ(pumped.pairs.size(), 512u);
+  EXPECT_LT(asked, 20'000);
+}
+
 // A cascade that remembers much has more states than the limit, but not more tuples of code words than that
 // search may look at.
 TEST(Verify, TuplesOfCodeWordsMayBeManyMoreThanStates) {
