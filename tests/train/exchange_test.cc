@@ -8,6 +8,7 @@
 #include "signet/io/run_directory.h"
 #include "signet/io/safetensors.h"
 #include "signet/models/infer/decoder.h"
+#include "signet/text/tokenizer.h"
 #include "signet/train/run.h"
 #include "support/temporary_directory.h"
 #include "support/text_file.h"
@@ -19,13 +20,15 @@ using models::ExchangeFormat;
 using test::TemporaryDirectory;
 
 // A run at its start, with weights off their start.
-void make_run(const std::string& path, const std::string& architecture, std::vector<std::string> settings) {
+void make_run(const std::string& path, const std::string& architecture, std::vector<std::string> settings,
+              int64_t vocabulary = 23, const std::string& data = "") {
   RunConfig config;
   config.model = models::ModelConfig::for_architecture(architecture);
   io::Fields fields = io::fields_of(config.model);
   for (const char* setting : {"width=16", "blocks=2", "final_norm=true"}) fields.set(setting);
   for (const auto& setting : settings) fields.set(setting);
-  config.data.vocabulary = 23;
+  config.data.vocabulary = vocabulary;
+  if (!data.empty()) config.data.paths = {data};
   train::Run run(config);
   Rng rng(4);
   auto* weights = static_cast<float*>(run.weights());
@@ -78,6 +81,32 @@ TEST(Exchange, WhatIsExportedComesBackWithTheSameBits) {
     EXPECT_EQ(imported.architecture, kind.architecture);
     EXPECT_EQ(imported.vocabulary, 23);
     EXPECT_EQ(logits_of(directory / "back"), logits_of(directory / "run"));
+  }
+}
+
+// Other programs end a text at the token of config.json, which is 0 or 2 unless told.
+TEST(Exchange, OthersKnowTheBytesAndWhereADocumentEnds) {
+  for (const bool trained : {true, false}) {
+    const TemporaryDirectory directory;
+    make_run(directory / "run", "deltanet", {"heads=2"}, 257, trained ? "data" : "");
+    text::Tokenizer::open("bytes")->save(directory / "run");
+    export_run(directory / "run", directory / "there", ExchangeFormat::kFla);
+    const auto config = nlohmann::ordered_json::parse(test::read_text(directory / "there/config.json"));
+    for (const char* key : {"bos_token_id", "eos_token_id"})
+      EXPECT_EQ(config.value(key, -1), trained ? 256 : -1) << key;
+    const auto theirs = text::Tokenizer::open(directory / "there/tokenizer.json");
+    EXPECT_EQ(theirs->vocabulary(), 257);
+    EXPECT_EQ(theirs->start(), 256);
+    std::string all;
+    for (int c = 1; c < 0x250; ++c)
+      all += c < 0x80 ? std::string(1, static_cast<char>(c))
+                      : std::string{static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
+    std::vector<int32_t> ids;
+    theirs->encoder()->encode(all, ids);
+    ASSERT_EQ(ids.size(), all.size());
+    for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(ids[i], static_cast<unsigned char>(all[i]));
+    import_run(directory / "there", directory / "back", "", false);
+    EXPECT_EQ(text::Tokenizer::open(directory / "back")->kind(), "bytes");
   }
 }
 

@@ -27,6 +27,13 @@ class ByteTokenizer final : public Tokenizer {
   std::unique_ptr<Encoder> encoder(bool) const override { return std::make_unique<Copy>(); }
 
  private:
+  // Without a merge, byte-level BPE gives the bytes.
+  std::string json_for_others() const override {
+    ByteLevelSpec spec;
+    spec.vocabulary.assign(byte_symbols().begin(), byte_symbols().end());
+    spec.added = {{"<|endoftext|>", start(), /*special=*/true}};
+    return write_tokenizer_json(spec);
+  }
   struct Copy final : Encoder {
     void encode(std::string_view text, std::vector<int32_t>& out) override {
       for (const char c : text) out.push_back(static_cast<unsigned char>(c));
@@ -53,8 +60,8 @@ struct Gpt2Names {
   const char *merges, *vocabulary;
 };
 constexpr Gpt2Names kGpt2Names[] = {{"vocab.bpe", "encoder.json"}, {"merges.txt", "vocab.json"}};
-// What a folder is searched for, in this order.
-constexpr const char* kFiles[] = {"tokenizer.json",        "tokenizer.model",        "tokenizer.bytes",
+// What a folder is searched for, in this order: beside the first there may be a tokenizer.json for others.
+constexpr const char* kFiles[] = {"tokenizer.bytes",       "tokenizer.json",         "tokenizer.model",
                                   kGpt2Names[0].merges,    kGpt2Names[0].vocabulary, kGpt2Names[1].merges,
                                   kGpt2Names[1].vocabulary};
 constexpr size_t kSingleFiles = 3;
@@ -93,6 +100,12 @@ void Tokenizer::save(const std::string& folder) const {
     if (name == files_.front().first) break;
     remove_tree(join_path(folder, name));
   }
+}
+
+void Tokenizer::export_to(const std::string& folder) const {
+  save(folder);
+  if (const std::string json = json_for_others(); !json.empty())
+    write_file_atomic(join_path(folder, "tokenizer.json"), json);
 }
 
 void Tokenizer::remove(const std::string& folder) {

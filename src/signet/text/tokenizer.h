@@ -49,12 +49,15 @@ class Tokenizer {
   uint64_t fingerprint() const { return fingerprint_; }  // equal for equal tokenizers
   // Writes its files into the folder and removes those of others that open(folder) would find before it.
   void save(const std::string& folder) const;
+  // Besides, a tokenizer.json where other programs do not know its own files.
+  void export_to(const std::string& folder) const;
   static bool lies_in(const std::string& folder);  // a file of any
   static void remove(const std::string& folder);   // every one
 
  protected:
   using Files = std::vector<std::pair<std::string, std::string>>;  // name under which it is saved, content
   explicit Tokenizer(Files files);
+  virtual std::string json_for_others() const { return ""; }
   // start < 0: there is none.
   void set_pieces(std::vector<std::string> pieces, int32_t start, bool leading_space);
 

@@ -217,7 +217,7 @@ ExportedRun export_run(const std::string& path, const std::string& folder, model
   if (run.dtype() != DType::kF32)
     fail(ErrorCode::kUsage, "{} is in float64; others read float32", printable(path));
   const int64_t vocabulary = run.config().data.vocabulary;
-  const auto config = models::write_foreign_config(run.config().model, vocabulary, format);
+  auto config = models::write_foreign_config(run.config().model, vocabulary, format);
   const auto pairs = models::exchange_names(run.config().model, run.model().parameters(), format);
   std::vector<io::TensorData> tensors;
   for (size_t i = 0; i < pairs.size(); ++i)
@@ -233,7 +233,12 @@ ExportedRun export_run(const std::string& path, const std::string& folder, model
     words = text::Tokenizer::open(path);
   } catch (const Error&) {  // imported without one
   }
-  if (words) words->save(folder);
+  if (words) {
+    words->export_to(folder);
+    // What stands before every document here, and so ends the one before it. Of an imported model others say
+    // what it was trained with.
+    if (!run.config().data.paths.empty()) config["bos_token_id"] = config["eos_token_id"] = words->start();
+  }
   write_file_atomic(join_path(folder, "config.json"), io::json_text(config, 2) + "\n");
   if (config.contains("positive_and_negative"))
     tell(
