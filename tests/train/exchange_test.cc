@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "signet/io/checkpoint.h"
@@ -217,6 +219,21 @@ TEST(Exchange, WhatOthersWouldComputeOtherwiseIsSaid) {
   }
 }
 
+TEST(Exchange, WeightsAreFinite) {
+  const TemporaryDirectory directory;
+  make_run(directory / "run", "mamba", {"eigenvalues=0,1"});
+  export_run(directory / "run", directory / "there", ExchangeFormat::kHf);
+  const std::string path = directory / "there/model.safetensors", good = test::read_text(path);
+  const auto at = io::SafetensorsFile::open(path).find("backbone.norm_f.weight")->offset;
+  for (const float value : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+    std::string bad = good;
+    std::memcpy(bad.data() + at + 8, &value, sizeof value);
+    test::write_text(path, bad);
+    test::expect_bad_input([&] { import_run(directory / "there", directory / "back", "", true); },
+                           "'backbone.norm_f.weight' holds what is no finite number");
+  }
+}
+
 TEST(Exchange, WhatDoesNotFitIsNamed) {
   const TemporaryDirectory directory;
   make_run(directory / "run", "mamba", {"eigenvalues=0,1"});
@@ -240,6 +257,8 @@ TEST(Exchange, WhatDoesNotFitIsNamed) {
   test::expect_bad_input(import, "is missing");
   with("\"use_bias\": false", "\"use_bias\": true");
   test::expect_bad_input(import, "use_bias");
+  with("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 100000");
+  test::expect_bad_input(import, "config.json: blocks must be");
   with("\"vocab_size\": 23", "\"vocab_size\": -1");
   test::expect_bad_input(import, "vocab_size");
   with("\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"");

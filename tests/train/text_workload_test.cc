@@ -163,6 +163,20 @@ TEST(TextWorkload, BatchesArePureAndMixedByWeight) {
   EXPECT_NEAR(static_cast<double>(cats) / static_cast<double>(cats + dogs), 0.75, 0.05);
 }
 
+TEST(TextWorkload, EveryFolderIsMeasured) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  make_data(directory, "b", "dog");
+  train::Run run(small_config(directory, {"a", "b"}, {"eval.samples=1"}));
+  const auto found = *make_workload(run)->results(run, {}, nullptr, nullptr);
+  EXPECT_EQ(found["samples"], 2);
+  EXPECT_TRUE(found["tokens"].is_number_integer());
+  for (const auto& set : found["sets"]) {
+    EXPECT_EQ(set["samples"], 1);
+    EXPECT_GT(set["loss"], 1.0);
+  }
+}
+
 TEST(TextWorkload, ASmallFolderIsNotLeftOut) {
   const TemporaryDirectory directory;
   make_data(directory, "a", "cat");

@@ -1,6 +1,7 @@
 #include "signet/train/exchange_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -146,6 +147,8 @@ void copy_weights(const ForeignTensors& tensors, const models::ForeignModel& mod
                 io::shape_text(info->shape), io::shape_text(pair.shape));
     used.insert(theirs);
     const auto values = tensors.read(theirs);
+    if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); }))
+      bad_input("{}: '{}' holds what is no finite number", where, theirs);
     const models::ParameterInfo& own = *ours.at(pair.ours);
     const int64_t size = own.shape.size();
     const int64_t from = pair.rows_from < 0 ? 0 : pair.rows_from * (size / own.shape[0]);

@@ -167,7 +167,7 @@ class TextWorkload final : public Workload {
       request.packed = data_.packed && !data_.reset;
       request.device = device;
       const int64_t before = samples * k / sets, after = samples * (k + 1) / sets;
-      request.rows = after - before;
+      request.rows = std::max<int64_t>(1, after - before);  // of each some
       const auto evaluation = evaluate_text(
           run.model(), run.dtype(), run.weights(), *corpora_[k], request,
           [&](int64_t done) {

@@ -59,10 +59,16 @@ class Json {
   std::string where_;
 };
 
-ModelConfig with_settings(const std::string& architecture, const std::vector<std::string>& settings) {
+// What this program's settings refuse is said of the file.
+ModelConfig with_settings(const Json& json, const std::string& architecture,
+                          const std::vector<std::string>& settings) {
   ModelConfig config = ModelConfig::for_architecture(architecture);
   io::Fields fields = io::fields_of(config);
-  for (const auto& setting : settings) fields.set(setting);
+  try {
+    for (const auto& setting : settings) fields.set(setting);
+  } catch (const Error& error) {
+    json.require(false, error.what());
+  }
   return config;
 }
 
@@ -125,7 +131,7 @@ ForeignModel read_delta(const Json& json, const std::string& type) {
                      : factors == 1 ? "gated-deltanet"
                      : decays       ? "gated-deltaproduct"
                                     : "deltaproduct";
-  return {with_settings(name, set), 0, ExchangeFormat::kFla};
+  return {with_settings(json, name, set), 0, ExchangeFormat::kFla};
 }
 
 ForeignModel read_gla(const Json& json) {
@@ -144,7 +150,7 @@ ForeignModel read_gla(const Json& json) {
         fmt::format("gate_rank={}", json.whole("gate_low_rank_dim", 16)),
         fmt::format("gate_tau={}", number_text(json.number("gate_logit_normalizer", 16)))})
     set.push_back(setting);
-  return {with_settings("gla", set), 0, ExchangeFormat::kFla};
+  return {with_settings(json, "gla", set), 0, ExchangeFormat::kFla};
 }
 
 ForeignModel read_mamba(const Json& json, bool second) {
@@ -169,7 +175,7 @@ ForeignModel read_mamba(const Json& json, bool second) {
   } else if (json.has("time_step_rank") && json.object()["time_step_rank"].is_number()) {
     set.push_back(fmt::format("dt_rank={}", json.whole("time_step_rank", 0)));
   }
-  return {with_settings(second ? "mamba2" : "mamba", set), 0, ExchangeFormat::kHf};
+  return {with_settings(json, second ? "mamba2" : "mamba", set), 0, ExchangeFormat::kHf};
 }
 
 ForeignModel read_state_spaces(const Json& json, const std::string& where) {
@@ -193,7 +199,7 @@ ForeignModel read_state_spaces(const Json& json, const std::string& where) {
   } else if (ssm.has("dt_rank") && ssm.object()["dt_rank"].is_number()) {  // else "auto"
     set.push_back(fmt::format("dt_rank={}", ssm.whole("dt_rank", 0)));
   }
-  ForeignModel model{with_settings(second ? "mamba2" : "mamba", set), 0, ExchangeFormat::kStateSpaces};
+  ForeignModel model{with_settings(json, second ? "mamba2" : "mamba", set), 0, ExchangeFormat::kStateSpaces};
   const int64_t vocabulary = json.whole("vocab_size", 0), multiple = json.whole("pad_vocab_size_multiple", 8);
   json.require(multiple > 0, "pad_vocab_size_multiple must be above 0");
   model.vocabulary = (vocabulary + multiple - 1) / multiple * multiple;
