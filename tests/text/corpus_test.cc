@@ -156,6 +156,14 @@ TEST(DocumentSource, PackedFilesAreReadAndDamagedOnesNamed) {
     ASSERT_EQ(texts.size(), 20'000u) << ending;
     EXPECT_EQ(texts[19'999], "line 19999");
     const std::string content = test::read_text(packed);
+    write_text(packed, content + content);  // cat makes such files of several
+    EXPECT_EQ(tokenized(directory, options).size(), 40'000u) << ending;
+    write_text(packed, content + "more");
+    expect_bad_input([&] { tokenized(directory, options); }, "damaged");
+    if (std::string_view(ending) == ".gz") {  // which tapes and blocks fill up with zeros
+      write_text(packed, content + std::string(600'000, '\0') + content + std::string(7, '\0'));
+      EXPECT_EQ(tokenized(directory, options).size(), 40'000u);
+    }
     write_text(packed, content.substr(0, content.size() / 2));
     expect_bad_input([&] { tokenized(directory, options); }, "ends in the middle");
     std::string broken = content;

@@ -106,7 +106,8 @@ ON_CPU = {f.__name__: f for f in (swiglu, swiglu_linear, cross_entropy_loss, los
 def cross_entropy_of(module, logits, target):
     """What fla's FusedCrossEntropyLoss gives, which refuses tensors of a CPU itself."""
     options = ("label_smoothing", "logit_scale", "lse_square_scale", "logit_softcapping", "ignore_index", "process_group")
-    parts = cross_entropy_loss(logits, target, **{name: getattr(module, name) for name in options})
+    given = {name: getattr(module, name) for name in options if hasattr(module, name)}  # older versions lack some
+    parts = cross_entropy_loss(logits, target, **given)
     if module.reduction != "none":
         count = (target != module.ignore_index).sum() if module.reduction == "mean" else 1
         parts = [part.sum() / count for part in parts]

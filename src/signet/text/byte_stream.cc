@@ -36,6 +36,10 @@ struct GzipUnpacker final : ByteStream::Unpacker {
         if (inside) bad_input("{}: the gzip data ends in the middle", printable(stream.path_));
         return 0;
       }
+      if (!inside) {  // zeros behind a member are padding, as gzip takes them
+        while (stream.begin_ < stream.end_ && stream.buffer_[stream.begin_] == 0) ++stream.begin_;
+        if (stream.begin_ == stream.end_) continue;
+      }
       inside = true;
       z.next_in = reinterpret_cast<Bytef*>(stream.buffer_.data() + stream.begin_);
       z.avail_in = static_cast<uInt>(stream.end_ - stream.begin_);
