@@ -41,7 +41,7 @@ DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm al
   const int64_t steps = shape.dk * shape.dv > kSmallState || one_chunk ? kChunkSteps : kChunkStepsSmallState;
   plan.chunk_tokens = std::max<int64_t>(1, steps / std::max<int64_t>(1, shape.factors));
   plan.chunks = plan.chunks_of(shape.time);
-  if (shape.offsets) plan.places = shape.time / plan.chunk_tokens + shape.batch;
+  if (shape.offsets) plan.places = shape.time / plan.chunk_tokens;
   plan.dk_padded = padded(shape.dk);
   plan.dv_padded = padded(shape.dv);
   plan.parts = parts_of(shape.batch * shape.heads);

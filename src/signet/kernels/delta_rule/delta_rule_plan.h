@@ -2,9 +2,9 @@
 //
 // Both algorithms save the state before every chunk but the first, saved[B*H, chunks-1, dk, dv], so that
 // either backward can follow either forward; a sequence of one chunk saves nothing. Packed sequences have
-// saved[H, places, dk, dv] with time / chunk_tokens + B places, sequence b's from offsets[b] / chunk_tokens +
-// b on. The batch rows and heads are shared among `parts` ranges (base/thread_pool.h), each with `part_size`
-// elements of the workspace.
+// saved[H, places, dk, dv] with time / chunk_tokens places, sequence b's from offsets[b] / chunk_tokens on: a
+// chunk but the first has chunk_tokens tokens before it for itself. The batch rows and heads are shared among
+// `parts` ranges (base/thread_pool.h), each with `part_size` elements of the workspace.
 #pragma once
 
 #include "signet/kernels/delta_rule/delta_rule.h"
@@ -40,8 +40,7 @@ struct DeltaRulePlan {
   // The state before `chunk` >= 1 of batch row and head bh, in `saved`.
   int64_t saved_offset(int64_t bh, int64_t chunk) const {
     const int64_t b = bh / shape.heads, h = bh % shape.heads;
-    const int64_t first =
-        shape.offsets ? h * places + shape.offsets[b] / chunk_tokens + b : bh * (chunks - 1);
+    const int64_t first = shape.offsets ? h * places + shape.offsets[b] / chunk_tokens : bh * (chunks - 1);
     return (first + chunk - 1) * state_size();
   }
 };
