@@ -20,7 +20,7 @@ float threshold(const SampleRule& rule, const float* logits, int64_t classes, fl
     if (logit >= least) all += weight(logit);
   for (const float logit : order) {
     sum += weight(logit);
-    if (sum >= rule.top_p * all) return std::max(least, logit);
+    if (sum >= rule.top_p * all) return logit;
   }
   return least;
 }
