@@ -189,27 +189,19 @@ bool is_leftover(const std::string& name) {
   return name.rfind(".old-step-", 0) == 0 || name.rfind(".tmp-step-", 0) == 0;
 }
 
-// A checkpoint on its way out loses its name first, so that none is ever seen half removed. Returns the new
-// one.
-std::string retire(const std::string& checkpoints, const std::string& name) {
-  std::string old = join_path(checkpoints, fmt::format(".old-{}-{}", name, ::getpid()));
+// A checkpoint on its way out loses its name first, so that none is ever seen half removed.
+void retire(const std::string& checkpoints, const std::string& name) {
+  const std::string old = join_path(checkpoints, fmt::format(".old-{}-{}", name, ::getpid()));
   remove_tree(old);
   rename_path(join_path(checkpoints, name), old);
-  return old;
 }
 
-// Gives the finished directory its name. Between the two renames an older one of the same step is found by
-// its
-// ".old-" name.
+// Gives the finished directory its name. An older one of the same step is found by its ".old-" name as long
+// as there is no other.
 void publish(const std::string& checkpoints, const std::string& temporary, const std::string& name) {
   const std::string path = join_path(checkpoints, name);
-  const std::string old = exists(path) ? retire(checkpoints, name) : "";
-  try {
-    rename_path(temporary, path);
-  } catch (...) {
-    if (!old.empty()) rename_path(old, path);
-    throw;
-  }
+  if (exists(path)) retire(checkpoints, name);
+  rename_path(temporary, path);
   sync_directory(checkpoints);
 }
 
