@@ -35,8 +35,9 @@ TEST(ThreadPool, TheErrorOfTheLowestRangeIsRethrown) {
   const Threads three(3);
   for (int i = 0; i < 20; ++i) {
     try {
-      parallel_for(3, 1, [](int64_t begin, int64_t) {
-        if (begin == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      parallel_for(3, 1, [&](int64_t begin, int64_t) {
+        const bool late = i % 2 ? begin > 0 : begin == 0;  // the lowest comes last, then first
+        if (late) std::this_thread::sleep_for(std::chrono::milliseconds(2));
         throw std::runtime_error(std::to_string(begin));
       });
       FAIL();

@@ -67,5 +67,16 @@ TEST(CrossEntropy, LargeLogitsStayFiniteAndNanIsSeen) {
   }
 }
 
+TEST(CrossEntropy, TheFirstOfEqualLogitsIsPredicted) {
+  const std::vector<float> x = {1.0f, 3.0f, 2.0f, 3.0f};
+  const int32_t target = 0;
+  double loss = 0;
+  int32_t prediction = 0;
+  cross_entropy(
+      CrossEntropy<float>{1, 4, x.data(), 4, &target, 1.0f, 1.0f, 0.0f, nullptr, 0, &prediction, &loss},
+      Cpu{});
+  EXPECT_EQ(prediction, 1);
+}
+
 }  // namespace
 }  // namespace signet::kernels

@@ -1,5 +1,7 @@
 #include "signet/kernels/gated_rnn/gated_rnn.h"
 
+#include <limits>
+
 #include "support/gated_rnn.h"
 
 namespace signet::kernels {
@@ -151,6 +153,24 @@ TEST(GatedRnn, ExtremeGatesStayFinite) {
     }
     const auto r = cpu<float>(hold);
     for (int64_t t = 1; t < 300; ++t) EXPECT_EQ(r.y[t * 16], r.y[0]);
+  });
+}
+
+// n = 0: whatever the other planes of a state hold, nothing of it is read.
+TEST(GatedRnn, AnEmptyMemoryIsEmptyWhateverItHolds) {
+  GatedRnnProblem problem(gated_rnn_shape(GatedRnnCell::kSlstm, 2, 5, 1, 20), 9, true);
+  std::fill(problem.initial.begin(), problem.initial.end(), 0.0);
+  test::for_each_isa([&] {
+    const auto expected = cpu<float>(problem);
+    GatedRnnProblem filled = problem;
+    for (size_t i = 0; i < filled.initial.size(); ++i) {
+      const size_t plane = i / 20 % 4;
+      if (plane == 1) filled.initial[i] = std::numeric_limits<float>::infinity();
+      if (plane == 3) filled.initial[i] = std::numeric_limits<float>::quiet_NaN();
+    }
+    const auto got = cpu<float>(filled);
+    EXPECT_EQ(got.y, expected.y);
+    EXPECT_EQ(got.final_state, expected.final_state);
   });
 }
 

@@ -252,6 +252,7 @@ TEST(BatchGradient, NoiseOfADocumentIsThatOfItsPlace) {
   const tasks::Batch whole = rows.batch;
   const int64_t time = whole.time;
   rows.batch.starts = {1, 5, time + 3, time + 4, 2 * time + 9};
+  rows.batch.first_row = 4;  // of what other ranks have, too
   BatchLoss loss;
   const auto got = rows.gradient(&loss, {}, noise, 7);
   std::vector<double> expected(got.size());
@@ -260,7 +261,7 @@ TEST(BatchGradient, NoiseOfADocumentIsThatOfItsPlace) {
     part.batch.rows = 1, part.batch.time = end - at, part.batch.lengths = {static_cast<int32_t>(end - at)};
     part.batch.tokens.assign(whole.tokens.begin() + at, whole.tokens.begin() + end);
     part.batch.targets.assign(whole.targets.begin() + at, whole.targets.begin() + end);
-    const autograd::Noise of_document{noise, 7, nullptr, at};
+    const autograd::Noise of_document{noise, 7, nullptr, rows.batch.first_row * time + at};
     double own = 0;
     const auto gradient = part.whole(&own, &of_document);
     int64_t scored = 0;

@@ -116,6 +116,22 @@ TEST(Evaluator, SameBitsOnAnyNumberOfThreads) {
   set_thread_count(before);
 }
 
+// Infinite logits answer nothing, although the first of them is the largest, and the answer of some.
+TEST(Evaluator, AnswersWithoutALossAreWrong) {
+  constexpr int64_t kWidth = 8;
+  Subject subject("deltanet", {"model.width=8", "model.heads=1", "model.blocks=1"});
+  for (const auto& info : subject.model.parameters().infos())
+    for (int64_t i = 0; i < info.shape.size(); ++i) {
+      double& weight = subject.weights[static_cast<size_t>(info.offset + i)];
+      if (info.name == "norm.weight") weight = i == 0 ? 1e200 : 0;
+      if (info.name == models::kHead) weight = i % kWidth == 0 && i > 0 ? 1e200 : 0;
+    }
+  const auto result = subject.evaluate({9, tasks::Split::kTest, {2, 20}, 40});
+  EXPECT_EQ(result.samples, 40);
+  EXPECT_EQ(result.correct, 0);
+  EXPECT_TRUE(std::isnan(result.loss));
+}
+
 TEST(Evaluator, CountsAddUp) {
   Subject subject("deltanet", {"model.width=8", "model.heads=2", "model.mlp=0"});
   const auto result = subject.evaluate({4, tasks::Split::kTest, {3, 30}, 100});

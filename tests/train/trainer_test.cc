@@ -13,6 +13,7 @@
 #include "signet/base/thread_pool.h"
 #include "signet/train/evaluator.h"
 #include "signet/train/optimizers/optimizer.h"
+#include "signet/train/pending_save.h"
 #include "signet/train/run.h"
 #include "signet/train/step_engine.h"
 #include "support/check.h"
@@ -169,6 +170,44 @@ TEST(Trainer, TheNumberOfThreadsChangesNoBit) {
     EXPECT_EQ(model_bytes(directory / threads, 12), model_bytes(directory / "1", 12));
     EXPECT_EQ(metrics_of(directory / threads), metrics_of(directory / "1"));
   }
+}
+
+// A solved attempt is not thrown away where the next one begins, also by a run that goes on just there.
+TEST(Trainer, AnAttemptThatIsSolvedGoesOn) {
+  TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  const auto solved = without_time(train_small(
+      run,
+      {"task.regex=(a|b)*b", "train.lr=3e-2", "train.batch=32", "train.steps=100", "train.restart=20",
+       "train.validate_every=20", "train.checkpoint_every=20", "train.stop_at=1"},
+      kAutomatonTask));
+  EXPECT_TRUE(solved["stopped_early"].get<bool>());
+  EXPECT_EQ(solved["steps"], 40);
+  const std::string weights = model_bytes(run, 40);
+  std::filesystem::remove_all(run + "/checkpoints/step-40");
+  EXPECT_EQ(without_time(resume_small(run)), solved);
+  EXPECT_EQ(model_bytes(run, 40), weights);
+}
+
+// What the validations of an attempt reached counts no more in the next one. At a learning rate of 0 each has
+// the score of its start.
+TEST(Trainer, ANewAttemptHasReachedNothing) {
+  TemporaryDirectory directory;
+  int most = 0;  // validations in a row that reached stop_at
+  for (const char* seed : {"2", "3", "6", "8"}) {
+    const std::string run = directory / seed;
+    const auto guessed = train_small(
+        run, {"train.lr=0", "train.batch=2", "train.steps=40", "train.restart=2", "train.validate_every=2",
+              "train.stop_at=1e-9", "train.validate_samples=17", std::string("train.seed=") + seed});
+    EXPECT_FALSE(guessed["stopped_early"].get<bool>()) << seed;
+    int in_a_row = 0;
+    for (const auto& line : metrics_of(run)) {
+      if (!line.contains("eval")) continue;
+      in_a_row = line["eval"]["scaled_accuracy"] >= 1e-9 ? in_a_row + 1 : 0;
+      most = std::max(most, in_a_row);
+    }
+  }
+  EXPECT_GE(most, 2) << "else this shows nothing";
 }
 
 // As after kill -9: only the checkpoints up to some step are there, metrics.jsonl has run ahead.
@@ -346,6 +385,19 @@ TEST(Trainer, AStoppedValidationIsMadeByTheRunThatGoesOn) {
   EXPECT_EQ(model_bytes(run, 20), model_bytes(whole, 20));
 }
 
+// Between two validations no more than the update in hand is waited for.
+TEST(Trainer, AStoppedRunIsSavedAfterTheUpdateInHand) {
+  TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  expect_stopped(
+      "metrics.jsonl",
+      [&] {
+        train_small(run, {"train.validate_every=0", "train.checkpoint_every=0"});
+      },
+      "saved at step 11");
+  EXPECT_EQ(Run::load(run).step(), 11);
+}
+
 // An evaluation of minutes, were the signal not heeded.
 TEST(Trainer, AStoppedEvaluationIsMadeByTheRunThatGoesOn) {
   TemporaryDirectory directory;
@@ -379,6 +431,17 @@ TEST(Trainer, MetricsSayWhatHappened) {
   }
   EXPECT_EQ(logged, (std::vector<int64_t>{10, 20, 30, 40}));
   EXPECT_EQ(validated, (std::vector<int64_t>{9, 18, 27, 36}));
+}
+
+TEST(Trainer, ASaveThatNobodyEndsLeavesNothing) {
+  TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  train_small(run, {"train.steps=0"});
+  train::Run loaded = train::Run::load(run);
+  io::Checkpoint checkpoint;
+  checkpoint.step = 7, checkpoint.model = loaded.named(loaded.weights()), checkpoint.state = "{}";
+  { const PendingSave pending(run, checkpoint, 1, nullptr); }
+  EXPECT_EQ(list_directory(run + "/checkpoints"), std::vector<std::string>{"step-0"});
 }
 
 TEST(Trainer, KeepsAsManyCheckpointsAsAsked) {

@@ -353,7 +353,6 @@ class Trainer {
     optimizer_->start_over(step_);
     engine_->from_host();
     solved_in_a_row_ = 0;
-    score_ = 0;
   }
 
   // Keeps the engine busy until the next step after which it must be idle: for a validation, a checkpoint,
