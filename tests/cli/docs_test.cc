@@ -12,9 +12,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "signet/automata/named_language.h"
+#include "signet/base/rounding.h"
 #include "signet/base/text.h"
 #include "signet/cli/verb.h"
 #include "signet/io/json.h"
+#include "signet/models/registry.h"
+#include "signet/tasks/registry.h"
+#include "signet/theory/compile.h"
 #include "support/command.h"
 #include "support/text_file.h"
 
@@ -97,6 +102,30 @@ TEST(Docs, EveryOptionIsExplained) {
   }
 }
 
+bool has_word(const std::string& text, const std::string& word) {
+  const auto inside = [&](size_t at) {
+    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_');
+  };
+  for (size_t at = 0; (at = text.find(word, at)) != text.npos; ++at)
+    if (!inside(at - 1) && !inside(at + word.size())) return true;
+  return false;
+}
+
+// What a line of a table adds is on the page that lists its like. Tasks of Sarrof et al. share rows there.
+TEST(Docs, EveryNameIsOnItsPage) {
+  std::vector<std::pair<std::string, std::string>> names;  // page, name
+  for (const auto& entry : verbs()) names.emplace_back("cli", entry.name);
+  for (const auto& model : models::architectures()) names.emplace_back("models", model.name);
+  for (const auto& language : automata::language_catalogue()) names.emplace_back("automata", language.name);
+  for (const std::string& type : number_type_names()) names.emplace_back("compile", type);
+  for (const std::string& name : theory::construction_names()) names.emplace_back("compile", name);
+  for (const auto& task : tasks::tasks())
+    if (const std::string name = task.name; !name.starts_with("sarrof:")) names.emplace_back("tasks", name);
+  for (const auto& [page, name] : names)
+    EXPECT_TRUE(has_word(test::read_text(kRoot + "/docs/" + page + ".md"), name))
+        << "docs/" << page << ".md says nothing of " << name;
+}
+
 // Enough documents for some to be held out.
 void write_documents(const test::TemporaryDirectory& directory) {
   for (int i = 0; i < 60; ++i)
@@ -111,15 +140,6 @@ void add_keys(const nlohmann::ordered_json& json, std::set<std::string>& keys) {
     if (json.is_object() && key.find('.') == key.npos) keys.insert(key);
     if (value.is_structured() && !(json.is_object() && kOfData.contains(key))) add_keys(value, keys);
   }
-}
-
-bool has_word(const std::string& text, const std::string& word) {
-  const auto inside = [&](size_t at) {
-    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_');
-  };
-  for (size_t at = 0; (at = text.find(word, at)) != text.npos; ++at)
-    if (!inside(at - 1) && !inside(at + word.size())) return true;
-  return false;
 }
 
 // On the page of the verb, or on one that it refers to.
