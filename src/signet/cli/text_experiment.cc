@@ -13,6 +13,7 @@
 #include "signet/base/files.h"
 #include "signet/base/progress.h"
 #include "signet/base/signals.h"
+#include "signet/base/student.h"
 #include "signet/base/text.h"
 #include "signet/cli/task_documents.h"
 #include "signet/io/json.h"
@@ -47,14 +48,12 @@ struct ModelName {
 
 // Half the 95 % interval of a mean of n values, by Student's t.
 double interval(const std::vector<double>& values) {
-  constexpr double kStudent[] = {0, 0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262};
   const size_t n = values.size();
   if (n < 2) return std::numeric_limits<double>::quiet_NaN();
   double mean = 0, squares = 0;
   for (const double value : values) mean += value / static_cast<double>(n);
   for (const double value : values) squares += (value - mean) * (value - mean);
-  const double t = n < std::size(kStudent) ? kStudent[n] : 1.96;
-  return t * std::sqrt(squares / static_cast<double>((n - 1) * n));
+  return student_95(static_cast<int64_t>(n)) * std::sqrt(squares / static_cast<double>((n - 1) * n));
 }
 double mean_of(const std::vector<double>& values) {
   double sum = 0;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
+#include "signet/base/student.h"
 #include "signet/io/json.h"
 
 namespace signet::train {
@@ -110,8 +111,10 @@ StoredResults stored_results(const std::string& path) {
   if (results.text) {
     results.score = -io::json_double(json, "loss", path);
     const auto& half = io::json_member(json, "loss_error", path);  // of an interval of 95 %
-    results.error = half.is_null() ? std::numeric_limits<double>::quiet_NaN()
-                                   : io::json_double(json, "loss_error", path) / 1.96;
+    const int64_t rows = json.contains("samples") ? io::json_int(json, "samples", path) : 64;
+    results.error = half.is_null()
+                        ? std::numeric_limits<double>::quiet_NaN()
+                        : io::json_double(json, "loss_error", path) / student_95(std::max<int64_t>(2, rows));
     results.seconds = io::json_double(json, "seconds", path);
     if (json.contains("train_flops")) results.flops = io::json_double(json, "train_flops", path);
     return results;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
+#include "signet/base/student.h"
 #include "signet/base/thread_pool.h"
 #include "signet/models/infer/decoder.h"
 #include "signet/text/sampler.h"
@@ -16,7 +17,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr double kNormal95 = 1.959963984540054;
 constexpr int64_t kGroupRows = 4;    // of one decoder on the CPU
 constexpr int64_t kRoundGroups = 8;  // side by side; not the number of threads, on which no bit may depend
 constexpr int64_t kGpuRows = 16;
@@ -49,7 +49,7 @@ class RatioMean {
     double squares = 0;
     for (const auto& [s, c] : parts_) squares += (s - mean * c) * (s - mean * c);
     const auto n = static_cast<double>(parts_.size());
-    return {mean, n > 1 ? kNormal95 * std::sqrt(squares * n / (n - 1)) / count
+    return {mean, n > 1 ? student_95(rows()) * std::sqrt(squares * n / (n - 1)) / count
                         : std::numeric_limits<double>::quiet_NaN()};
   }
   int64_t rows() const { return static_cast<int64_t>(parts_.size()); }
