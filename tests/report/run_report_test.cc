@@ -222,6 +222,8 @@ TEST(RunReport, RunsThatDifferByMoreThanTheirSeedStandApart) {
   EXPECT_EQ(occurrences(svg, ", width 8 · 2 runs<"), 1u) << svg;
   EXPECT_NE(svg.find("class=\"s s0\""), svg.npos);
   EXPECT_NE(svg.find("class=\"s s1\""), svg.npos);
+  EXPECT_EQ(occurrences(render_report(runs, "page"), "<details><summary>deltanet [−1, 1]: "), 1u)
+      << "one card";
   many[0].config = "model: {a: 1, b: 1, c: 1, d: 1, width: 8}\ntrain: {seed: 1}";
   many[1].config = "model: {a: 2, b: 2, c: 2, d: 2, width: 8}\ntrain: {seed: 2}";
   many.resize(2);

@@ -407,11 +407,15 @@ double RunData::constant_score() const {
   return constant.accuracy - chance > noise ? scaled(constant.accuracy) : 0;
 }
 
-std::string run_label(const RunData& run) {
+std::string model_label(const RunData& run) {
   std::string label = run.title.empty() ? run.name : run.title;
   if (std::isfinite(run.eigenvalue_low) && std::isfinite(run.eigenvalue_high))
     label += fmt::format(" [{}, {}]", short_number(run.eigenvalue_low), short_number(run.eigenvalue_high));
-  return run.variant.empty() ? label : label + ", " + run.variant;
+  return label;
+}
+
+std::string run_label(const RunData& run) {
+  return run.variant.empty() ? model_label(run) : model_label(run) + ", " + run.variant;
 }
 
 namespace {
@@ -447,7 +451,7 @@ Settings settings_of(const RunData& run) {
 void name_variants(std::vector<RunData>& runs) {
   std::map<std::pair<std::string, std::string>, std::vector<RunData*>> alike;
   for (auto& run : runs)
-    if (!run.config.empty()) alike[{run.task, run_label(run)}].push_back(&run);
+    if (!run.config.empty()) alike[{run.task, model_label(run)}].push_back(&run);
   for (const auto& [name, members] : alike) {
     if (members.size() < 2) continue;
     std::vector<Settings> settings;

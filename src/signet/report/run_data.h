@@ -119,8 +119,9 @@ struct RunData {
   const char* measure() const { return dense ? "sequence accuracy" : "scaled accuracy"; }
 };
 
-// "DeltaNet [−1, 1]": the title and the range.
+// "DeltaNet [−1, 1], width 8": the title, the range and the variant.
 std::string run_label(const RunData& run);
+std::string model_label(const RunData& run);  // the same without the variant
 
 // What the data in a folder are called.
 std::string domain_of(const std::string& folder);

@@ -86,7 +86,7 @@ std::string together(const std::vector<const Series*>& runs) {
 std::string verdict_list(const std::vector<Series>& series) {
   std::vector<std::pair<std::string, std::vector<const Series*>>> models;
   for (const auto& s : series) {
-    const std::string name = run_label(*s.run);
+    const std::string name = model_label(*s.run);
     auto found = std::find_if(models.begin(), models.end(), [&](const auto& m) { return m.first == name; });
     if (found == models.end()) found = models.insert(models.end(), {name, {}});
     found->second.push_back(&s);
