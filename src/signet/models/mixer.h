@@ -44,8 +44,7 @@ class Mixer {
   // [rows, width] normalised inputs -> [rows, projected width].
   virtual Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const = 0;
   // [batch * time, projected width] -> [batch * time, mixed width]. `state` has one tensor per
-  // state_shapes(), read and replaced; null in training, where every
-  // sequence is whole.
+  // state_shapes(), read and replaced; null in training, where every sequence is whole.
   virtual Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
                   Tensor* state) const = 0;
   // On the GPU the first part of `mix` may depend on the last `window` tokens alone (0: not, or not on this
@@ -94,9 +93,9 @@ class Mixer {
 class MixerFactory {
  public:
   virtual ~MixerFactory() = default;
-  // The architecture's defaults for the options common to all, before the user's: of the model and of its
-  // blocks.
-  virtual void set_defaults(ModelConfig& config, BlockConfig& block) const = 0;
+  // Where the architecture has other defaults for the options common to all than config.h has, before the
+  // user's: of the model and of its blocks.
+  virtual void set_defaults(ModelConfig& /*config*/, BlockConfig& /*block*/) const {}
   virtual void describe(io::Fields& fields) = 0;
   // Whether the architecture has eigenvalues whose range can be chosen (ModelConfig::eigenvalues).
   virtual bool has_range() const { return true; }

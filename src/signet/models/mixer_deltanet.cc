@@ -322,13 +322,6 @@ class DeltaNetMixer final : public Mixer {
 class DeltaNetFactory final : public MixerFactory {
  public:
   explicit DeltaNetFactory(const DeltaNetOptions& defaults) : options_(defaults) {}
-  void set_defaults(ModelConfig& config, BlockConfig& block) const override {
-    block.mlp = -1;
-    config.final_norm = true;
-    config.norm_eps = 1e-6;
-    config.embedding_init = 0.02;
-    config.head_init = "normal";
-  }
   void describe(io::Fields& fields) override {
     fields.field("heads", options_.heads, "heads", {1, 1024});
     fields.field("head_dim", options_.head_dim, "size of a head; 0 = width / heads", {0, 4096});

@@ -133,9 +133,7 @@ class GatedRnnFactory final : public MixerFactory {
   bool has_range() const override { return false; }
   void set_defaults(ModelConfig& config, BlockConfig& block) const override {
     block.mlp = 192;
-    if (cell_ == GatedRnnCell::kSlstm) block.mlp_gate = "gelu";
-    config.final_norm = true;
-    config.norm = cell_ == GatedRnnCell::kSlstm ? "layer" : "rms";
+    if (cell_ == GatedRnnCell::kSlstm) block.mlp_gate = "gelu", config.norm = "layer";
     config.norm_eps = 1e-5;
     config.embedding_init = 0.056;  // small_deviation(128), rounded: the recorded runs began with it
     config.head_init = "small";

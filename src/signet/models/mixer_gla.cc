@@ -122,13 +122,6 @@ class GlaMixer final : public Mixer {
 
 class GlaFactory final : public MixerFactory {
  public:
-  void set_defaults(ModelConfig& config, BlockConfig& block) const override {
-    block.mlp = -1;
-    config.final_norm = true;
-    config.norm_eps = 1e-6;
-    config.embedding_init = 0.02;
-    config.head_init = "normal";
-  }
   void describe(io::Fields& fields) override {
     fields.field("heads", options_.heads, "heads", {1, 1024});
     fields.field("key_dim", options_.key_dim, "keys of a head; 0 = width / (2 heads)", {0, 4096});

@@ -115,10 +115,7 @@ class Mamba2Factory final : public MixerFactory {
  public:
   void set_defaults(ModelConfig& config, BlockConfig& block) const override {
     block.mlp = 0;
-    config.final_norm = true;
     config.norm_eps = 1e-5;
-    config.embedding_init = 0.02;
-    config.head_init = "normal";
   }
   void describe(io::Fields& fields) override {
     fields.field("expand", options_.expand, "channels of the recurrence per unit of width", {1, 16});

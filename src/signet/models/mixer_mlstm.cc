@@ -148,7 +148,6 @@ class MlstmFactory final : public MixerFactory {
   void set_defaults(ModelConfig& config, BlockConfig& block) const override {
     block.mlp = 0;
     config.norm = "layer";
-    config.final_norm = true;
     config.norm_eps = 1e-5;
     config.embedding_init = small_deviation(config.width);  // the default one: 128
     config.head_init = "small";

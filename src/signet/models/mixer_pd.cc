@@ -82,7 +82,6 @@ class PdMixer final : public Mixer {
 
 class PdFactory final : public MixerFactory {
  public:
-  void set_defaults(ModelConfig&, BlockConfig&) const override {}
   void describe(io::Fields& fields) override {
     fields.field("heads", options_.heads, "heads", {1, 1024});
     fields.field("state", options_.state, "state size of a head", {1, 238});

@@ -63,7 +63,6 @@ class TransformerFactory final : public MixerFactory {
  public:
   bool has_range() const override { return false; }
   int64_t max_length() const override { return options_.max_length; }
-  void set_defaults(ModelConfig&, BlockConfig&) const override {}
   void describe(io::Fields& fields) override {
     fields.field("heads", options_.heads, "heads", {1, 1024});
     fields.field("rotary_base", options_.rotary_base,
