@@ -10,6 +10,9 @@ namespace {
 
 using kernels::SelectiveScanShape;
 
+// Of channels that share b and c.
+int64_t groups_of(const signet_selective_scan& p) { return p.b.rank == 4 ? p.b.shape[2] : 1; }
+
 void check_selective_scan(const signet_selective_scan& p) {
   require(p.u, "u", {3});
   require(p.a, "a", {2});
@@ -27,7 +30,7 @@ void check_selective_scan(const signet_selective_scan& p) {
   for (const auto& [x, name] : {std::pair(&p.d, "d"), std::pair(&p.bias, "bias"), std::pair(&p.dd, "dd"),
                                 std::pair(&p.dbias, "dbias")})
     expect_shape(*x, name, {d});
-  const int64_t groups = p.b.rank == 4 ? p.b.shape[2] : 1;
+  const int64_t groups = groups_of(p);
   if (groups < 1 || d % groups) bad_input("b: {} groups do not divide {} channels", groups, d);
   for (const auto& [x, name] :
        {std::pair(&p.b, "b"), std::pair(&p.c, "c"), std::pair(&p.db, "db"), std::pair(&p.dc, "dc")}) {
@@ -45,7 +48,7 @@ void check_selective_scan(const signet_selective_scan& p) {
 // One group of channels, which share b and c: the kernel's problem.
 signet_selective_scan group_of(const signet_selective_scan& p, int64_t group) {
   signet_selective_scan one = p;
-  const int64_t groups = p.b.rank == 4 ? p.b.shape[2] : 1, channels = p.u.shape[2] / groups;
+  const int64_t channels = p.u.shape[2] / groups_of(p);
   using Call = signet_selective_scan;
   const auto cut = [&](std::initializer_list<signet_tensor Call::*> tensors, int dimension) {
     for (auto t : tensors)
@@ -74,8 +77,7 @@ struct SelectiveScan {
     using A = Accumulator<T>;
     check_selective_scan(call);
     work.run([&] { require(call.y, "y", {3}); });
-    const int64_t groups = call.b.rank == 4 ? call.b.shape[2] : 1;
-    for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t g = 0; g < groups_of(call); ++g) {
       const Call group = group_of(call, g);
       const auto parameters = parameters_of<T>(group, work);
       const auto sequence = [&](const Call& p) {
@@ -100,8 +102,7 @@ struct SelectiveScan {
     using A = Accumulator<T>;
     check_selective_scan(call);
     work.run([&] { require(call.dy, "dy", {3}); });
-    const int64_t groups = call.b.rank == 4 ? call.b.shape[2] : 1;
-    for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t g = 0; g < groups_of(call); ++g) {
       const Call group = group_of(call, g);
       const auto parameters = parameters_of<T>(group, work);
       // The kernel adds to these.
