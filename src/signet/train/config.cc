@@ -54,12 +54,12 @@ void TrainConfig::describe(io::Fields& fields) {
   fields.field("micro_batch", micro_batch,
                "sequences that go through the model at once, so that a large batch fits into memory; 0 = all",
                {0, 1 << 20});
-  fields.field_enum("recompute", recompute,
-                    "what the backward pass computes again instead of keeping it: on the GPU swiglu, what "
-                    "that made, or norms, "
-                    "what they made, which cost next to nothing; light, both; mixer, also of every "
-                    "block the mixer's part; block, all of it. Saves memory, costs time, changes no bit",
-                    {"none", "swiglu", "norms", "light", "mixer", "block"});
+  fields.field_enum(
+      "recompute", recompute,
+      "what the backward pass computes again instead of keeping it: on the GPU swiglu, what that "
+      "made, or norms, what they made, which cost next to nothing; light, both; mixer, also of "
+      "every block the mixer's part; block, all of it. Saves memory, costs time, changes no bit",
+      {"none", "swiglu", "norms", "light", "mixer", "block"});
   fields.field(
       "dataset", dataset,
       "samples of the training set, gone through in the same order again and again; 0 = always fresh ones",

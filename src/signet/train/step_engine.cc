@@ -1,10 +1,11 @@
 #include "signet/train/step_engine.h"
-#include "signet/base/text.h"
 
 #include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "signet/base/text.h"
 
 namespace signet::train {
 namespace {
@@ -82,9 +83,8 @@ StepMemory step_memory(const Device& device, const models::Model& model, const S
 void fail_too_large(int64_t need, int64_t free, int64_t rows, int64_t time) {
   const auto gib = [](int64_t bytes) { return std::ldexp(static_cast<double>(bytes), -30); };
   fail(ErrorCode::kResource,
-       "a training step with {} of {} at once needs {:.2f} GiB more, and {:.2f} GiB are "
-       "free; "
-       "lower train.micro_batch or train.batch, shorten the sequences, or set train.recompute=block",
+       "a training step with {} of {} at once needs {:.2f} GiB more, and {:.2f} GiB are free; lower "
+       "train.micro_batch or train.batch, shorten the sequences, or set train.recompute=block",
        count_of(rows, "sequence"), count_of(time, "token"), gib(need), gib(free));
 }
 
