@@ -119,6 +119,43 @@ TEST(Capi, TokensFarApartAreCopied) {
   EXPECT_EQ(capi::token_stride(t, SIGNET_FLOAT32, 4), 0);
 }
 
+// In place kernels read tokens that are contiguous and evenly apart, over the rows of the batch, too.
+TEST(Capi, OnlyWhatLiesEvenlyIsReadInPlace) {
+  std::vector<float> memory(64);
+  const auto stride = [&](std::vector<int64_t> shape, std::vector<int64_t> strides, int64_t align = 4) {
+    signet_tensor t = capi::contiguous(memory.data(), {1, 1, 1, 1});
+    t.rank = static_cast<int32_t>(shape.size());
+    std::copy(shape.begin(), shape.end(), t.shape);
+    std::copy(strides.begin(), strides.end(), t.strides);
+    return capi::token_stride(t, SIGNET_FLOAT32, align);
+  };
+  EXPECT_EQ(stride({2, 3, 4}, {12, 4, 1}), 4);
+  EXPECT_EQ(stride({2, 3, 4}, {18, 6, 1}), 6) << "columns of a wider tensor";
+  EXPECT_EQ(stride({2, 3, 4}, {20, 4, 1}), 0) << "the first tokens of longer rows";
+  EXPECT_EQ(stride({1, 3, 4}, {20, 4, 1}), 4);
+  EXPECT_EQ(stride({2, 1, 4}, {20, 4, 1}), 20);
+  EXPECT_EQ(stride({2, 3, 4}, {9, 3, 1}), 0) << "tokens that overlap";
+  EXPECT_EQ(stride({2, 3, 4}, {0, 0, 1}), 0) << "one token for all";
+  EXPECT_EQ(stride({2, 3, 4}, {24, 8, 2}), 0);
+  EXPECT_EQ(stride({2, 3, 1, 4}, {12, 4, 99, 1}), 4) << "what has one element has no stride";
+  EXPECT_EQ(stride({2, 3, 2, 2}, {18, 6, 3, 1}), 0);
+  EXPECT_EQ(stride({2, 3, 4}, {18, 6, 1}, 16), 0);
+  EXPECT_EQ(stride({2, 3, 4}, {24, 8, 1}, 16), 8);
+
+  const auto columns = [&](std::vector<int64_t> shape, std::vector<int64_t> strides) {
+    signet_tensor t = capi::contiguous(memory.data(), {shape[0], shape[1], shape[2]});
+    std::copy(strides.begin(), strides.end(), t.strides);
+    return capi::column_stride(t, SIGNET_FLOAT32);
+  };
+  EXPECT_EQ(columns({2, 5, 3}, {15, 1, 5}), 5);
+  EXPECT_EQ(columns({2, 5, 3}, {21, 1, 7}), 7);
+  EXPECT_EQ(columns({2, 5, 3}, {22, 1, 7}), 0);
+  EXPECT_EQ(columns({1, 5, 3}, {22, 1, 7}), 7);
+  EXPECT_EQ(columns({2, 5, 3}, {12, 1, 4}), 0) << "channels that overlap";
+  EXPECT_EQ(columns({2, 5, 3}, {15, 3, 1}), 0);
+  EXPECT_EQ(columns({2, 1, 3}, {3, 1, 1}), 0) << "a token is a row";
+}
+
 // A program of an older header gives a shorter structure.
 TEST(Capi, TakesAShorterStructure) {
   Operator<signet_delta_rule> op = delta_rule({}, 1, 0);

@@ -105,6 +105,24 @@ TEST(Tcp, ARankThatDoesNotComeIsNamed) {
   }
 }
 
+// Of two launches that were given one port neither takes a rank of the other for its own.
+TEST(Tcp, RanksOfAnotherLaunchAreSentAway) {
+  const int port = free_port();
+  std::string said;
+  std::thread first([&] {
+    try {
+      open_tcp(rank_of(0, 2, port), 1);
+    } catch (const Error& error) {
+      said = error.what();
+    }
+  });
+  Launch stranger = rank_of(1, 2, port);
+  stranger.job += " of somebody else";
+  EXPECT_THROW(open_tcp(stranger, 1), Error);
+  first.join();
+  EXPECT_NE(said.find("rank 1 of 2 did not come"), std::string::npos) << said;
+}
+
 // The program itself, as torchrun starts it: two ranks train; one killed ends the other with a word.
 TEST(Tcp, TwoProcessesTrainAndEndTogether) {
   const test::TemporaryDirectory folder;

@@ -421,6 +421,16 @@ TEST(Mlstm, GradientOfAShutForgetGateIsANumber) {
   });
 }
 
+// Columns that pad the normaliser's are written as well.
+TEST(Mlstm, ColumnsBehindTheNormaliserHaveNoGradient) {
+  const MlstmReadShape s{2, 1, 3, 1, 4};
+  const std::vector<float> read(14, 0.5f), m(2), dh(6, 1.0f);
+  auto dread = poisoned<float>(14);
+  mlstm_normalise_backward(MlstmNormaliseBackward<float>{s, read.data(), m.data(), dh.data(), dread.data()},
+                           Cpu{});
+  for (size_t i = 0; i < dread.size(); ++i) EXPECT_EQ(dread[i], i % 7 < 3 ? 1.0f : 0.0f) << i;
+}
+
 TEST(Mlstm, NormaliserGradient) {
   const MlstmReadShape s{4, 2, 3, 2};
   Rng rng(9);

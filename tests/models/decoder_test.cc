@@ -14,11 +14,13 @@ namespace {
 constexpr int64_t kVocabulary = 11;
 
 struct Small {
-  explicit Small(const std::string& architecture) : config(ModelConfig::for_architecture(architecture)) {
+  explicit Small(const std::string& architecture, const std::vector<std::string>& set = {})
+      : config(ModelConfig::for_architecture(architecture)) {
     config.width = 16;
     config.blocks = 2;
     io::Fields fields = io::fields_of(config);
     if (architecture == "mamba2") fields.set("head_dim=8");
+    for (const auto& assignment : set) fields.set(assignment);
     model = std::make_unique<Model>(config, kVocabulary, kVocabulary);
     weights.resize(static_cast<size_t>(model->parameters().size()));
     model->parameters().initialize(3, DType::kF64, weights.data());
@@ -110,6 +112,35 @@ TEST(Decoder, DrawsTheTokensThatItsLogitsSay) {
   EXPECT_EQ(drawing.save(), reading.save());
   drawing.restart();
   EXPECT_THROW(drawing.draw(), Error);
+}
+
+TEST(Decoder, TheSameRuleDrawsTheSameTokensAgain) {
+  Small small("deltanet");
+  const auto prompt = random_tokens(5);
+  std::vector<float> logits;
+  Decoder decoder(*small.model, DType::kF64, small.weights.data(), 1);
+  std::vector<int32_t> drawn[2];
+  for (auto& tokens : drawn) {
+    decoder.restart();
+    decoder.read(prompt.data(), 5, logits);
+    decoder.choose_by({.temperature = 3, .seed = 7}, kVocabulary);
+    for (int i = 0; i < 12; ++i) tokens.push_back(decoder.draw()[0]);
+  }
+  EXPECT_EQ(drawn[0], drawn[1]);
+}
+
+// A decoder that has read nothing goes on from a saved state, not from the start that the model has learned.
+TEST(Decoder, ASavedStateIsNoStart) {
+  Small small("deltanet", {"initial_state=learned"});
+  const auto tokens = random_tokens(9);
+  std::vector<float> right, logits;
+  Decoder one(*small.model, DType::kF64, small.weights.data(), 1),
+      other(*small.model, DType::kF64, small.weights.data(), 1);
+  one.read(tokens.data(), 5, right);
+  other.restore(one.save());
+  one.read(tokens.data() + 5, 4, right);
+  other.read(tokens.data() + 5, 4, logits);
+  EXPECT_EQ(logits, right);
 }
 
 TEST(Decoder, MemoryDoesNotGrowOverAMillionTokens) {

@@ -1,6 +1,8 @@
 #include "signet/train/batch_queue.h"
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "signet/base/error.h"
 #include "support/check.h"
@@ -26,6 +28,23 @@ TEST(BatchQueue, HandsOutTheStepsInOrderOnAnyNumberOfThreads) {
     EXPECT_EQ(made, 56);
     test::expect_error([&] { queue.next(); }, ErrorCode::kFailure, "60");
   }
+}
+
+// However far ahead the threads are, the batch in the caller's hands is its own.
+TEST(BatchQueue, ABatchStaysUntilTheNextIsAskedFor) {
+  std::atomic<int64_t> made = 0;
+  BatchQueue queue(
+      [&](int64_t step, tasks::Batch& out) {
+        out.tokens.assign(3, static_cast<int32_t>(step));
+        ++made;
+      },
+      1, 60, 2);
+  const auto& batch = queue.next();
+  constexpr int64_t kPlaces = 6;  // of two threads
+  while (made < kPlaces) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(made, kPlaces);
+  EXPECT_EQ(batch.tokens, std::vector<int32_t>(3, 1));
 }
 
 TEST(BatchQueue, StopsWithBatchesLeft) {
