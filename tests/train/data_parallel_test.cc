@@ -60,19 +60,20 @@ TEST(DataParallel, NumbersThatAreNotFiniteOnOneRankStopAll) {
 
 // Where ranks pad to the longest row of all, what they add is not scored.
 TEST(DataParallel, PaddingIsNotScored) {
-  test::on_threads(2, [](comm::Communicator& ranks) {
+  constexpr int64_t kTimes[] = {1, 3, 2};
+  test::on_threads(3, [&](comm::Communicator& ranks) {
     RunConfig run = config();
     run.train.exact_reduction = true;
     const auto task = run.task.make();
     const models::Model model(run.model, task->vocabulary(), task->classes());
     DataParallel parallel(ranks, model.parameters(), run.train);
     tasks::Batch batch;
-    batch.dense = true, batch.rows = 2, batch.time = ranks.root() ? 1 : 3;
+    batch.dense = true, batch.rows = 2, batch.time = kTimes[ranks.rank()];
     batch.tokens.assign(static_cast<size_t>(2 * batch.time), 1), batch.targets = batch.tokens;
     batch.lengths.assign(2, static_cast<int32_t>(batch.time));
     const auto sums = parallel.agree(batch, 0, true);
-    EXPECT_EQ(sums.tokens, 8);
-    EXPECT_EQ(batch.scored_of_all, 8);
+    EXPECT_EQ(sums.tokens, 12);
+    EXPECT_EQ(batch.scored_of_all, 12);
     EXPECT_EQ(batch.time, 3);
     if (!ranks.root()) return;
     EXPECT_EQ(batch.tokens, (std::vector<int32_t>{1, 0, 0, 1, 0, 0}));
