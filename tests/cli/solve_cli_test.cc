@@ -124,8 +124,10 @@ TEST(Solve, KilledOrStoppedItGoesOnToTheSameBits) {
   EXPECT_NE(test::read_text(log).find("the same command goes on"), std::string::npos) << test::read_text(log);
   EXPECT_FALSE(exists(directory / "exact.safetensors"));
 
+  test::write_text(directory / "runs/.tmp-1-0", "half of a");  // by a kill within a write
   const auto last = run_signet(command, directory.path());
   ASSERT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_FALSE(exists(directory / "runs/.tmp-1-0"));
   EXPECT_EQ(test::read_text(metrics).substr(0, begun.size()), begun);
   EXPECT_EQ(test::metrics_of(directory / "runs/attempt-1"), test::metrics_of(whole / "runs/attempt-1"));
   EXPECT_EQ(network_of(directory), network_of(whole));

@@ -94,7 +94,9 @@ class Solve final : public Verb {
       return static_cast<int>(ErrorCode::kCheckFailed);
     }
     make_directories(runs_);
+    const bool ours = exists(own(kRecord)) || train::is_begun(attempt_directory(0));
     const DirectoryLock lock(runs_);
+    if (ours) remove_unfinished_files(runs_);  // of one that was killed
     if (force_) begin_anew();
     const auto before = go_on();
     if (!before) {
