@@ -13,6 +13,7 @@
 #include "signet/theory/compile.h"
 #include "signet/train/trainer.h"
 #include "support/check.h"
+#include "support/shy_recogniser.h"
 #include "support/small_run.h"
 #include "support/temporary_directory.h"
 
@@ -54,6 +55,18 @@ TEST(Robust, SearchAndProofMeetForExactNetworks) {
 }
 
 // Its state is every letter so far, and one position for all rows: nothing that can be moved.
+// Of states side by side any disturbance seems to change an answer: what is said is tried by itself.
+TEST(Robust, WhatIsFoundHarmsByItself) {
+  Subject subject;
+  subject.words = Words::all(2, 20);
+  subject.automaton = as_mealy(automata::named_language("parity"));
+  subject.network =
+      std::make_unique<test::Shy>(automata::named_language("parity"), automata::named_language("mod:2"));
+  const Robustness found = robustness(subject);
+  EXPECT_GT(found.state.searched, 0);
+  EXPECT_TRUE(!found.state.least || *found.state.least > 0.5) << *found.state.least;
+}
+
 TEST(Robust, ATransformerHasNoRecurrence) {
   test::TemporaryDirectory directory;
   auto run = io::RunDirectory::create(directory / "run", false);

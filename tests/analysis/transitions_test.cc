@@ -11,6 +11,7 @@
 #include "signet/automata/named_language.h"
 #include "signet/theory/compile.h"
 #include "support/check.h"
+#include "support/shy_recogniser.h"
 #include "support/small_run.h"
 #include "support/temporary_directory.h"
 
@@ -339,39 +340,13 @@ TEST(VerifyTrained, TheWrongWordIsTheShortest) {
   EXPECT_EQ(refuted.longest, 6);
 }
 
-// A network that answers otherwise where several words are read side by side, as products of several rows
-// round otherwise.
-class Shy final : public theory::Recogniser {
- public:
-  Shy(const automata::Dfa& alone, const automata::Dfa& beside)
-      : alone_(theory::make_recogniser(theory::compile(alone, {}), NumberType::kFp32)),
-        beside_(theory::make_recogniser(theory::compile(beside, {}), NumberType::kFp32)) {}
-  const std::vector<std::string>& alphabet() const override { return alone_->alphabet(); }
-  void reset(int64_t rows) override {
-    now_ = rows == 1 ? alone_.get() : beside_.get();
-    now_->reset(rows);
-  }
-  void feed(const int32_t* letters, int64_t count, int32_t* outputs, int32_t* states) override {
-    now_->feed(letters, count, outputs, states);
-  }
-  const std::vector<theory::StatePart>& parts() const override { return alone_->parts(); }
-  std::vector<double> state(int64_t row) const override { return now_->state(row); }
-  void set_state(int64_t row, const std::vector<double>& values) override { now_->set_state(row, values); }
-  std::optional<int32_t> empty_output() const override { return std::nullopt; }
-  bool mealy() const override { return false; }
-
- private:
-  std::unique_ptr<theory::Recogniser> alone_, beside_;
-  theory::Recogniser* now_ = nullptr;
-};
-
 TEST(VerifyTrained, WordsAreReadByThemselves) {
   const auto mod = [](const char* name) { return automata::named_language(name); };
   for (const bool right : {false, true}) {
     Subject subject;
     subject.words = Words::all(2, 20);
-    subject.network =
-        std::make_unique<Shy>(mod(right ? "parity" : "kth-last:1"), mod(right ? "kth-last:1" : "parity"));
+    subject.network = std::make_unique<test::Shy>(mod(right ? "parity" : "kth-last:1"),
+                                                  mod(right ? "kth-last:1" : "parity"));
     subject.automaton = as_mealy(mod("parity"));
     EXPECT_EQ(verify_trained(subject, {}).proved, right);
   }

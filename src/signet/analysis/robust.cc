@@ -202,12 +202,17 @@ Disturbance disturb_states(Subject& subject) {
     for (const Attack& attack : harmful) least = std::min(least, attack.high * attack.size);
     std::erase_if(harmful, [&](const Attack& a) { return a.low * a.size > least; });
   }
-  for (const Attack& attack : harmful)
-    if (!result.least || attack.moved < *result.least) {
-      result.least = attack.moved;
-      result.prefix = attack.probe->prefix;
-      result.letter = attack.letter;
-    }
+  // By itself: states side by side may be rounded otherwise.
+  std::stable_sort(harmful.begin(), harmful.end(),
+                   [](const Attack& a, const Attack& b) { return a.moved < b.moved; });
+  for (const Attack& attack : harmful) {
+    const Harm harm = try_attacks(subject, {attack}, [](const Attack& a) { return a.high; })[0];
+    if (harm.letter < 0) continue;
+    result.least = harm.moved;
+    result.prefix = attack.probe->prefix;
+    result.letter = harm.letter;
+    break;
+  }
   return result;
 }
 
