@@ -44,6 +44,14 @@ TEST(CountOf, OneThingIsNoPlural) {
   EXPECT_EQ(count_of("1,000", "sample"), "1,000 samples") << "a number as a page writes it";
 }
 
+// 9999 of 10,000 and more are not all.
+TEST(Text, AShareOfOneIsWhole) {
+  EXPECT_EQ(share_text(1), "1.0000");
+  EXPECT_EQ(share_text(0.99999), "0.9999");
+  EXPECT_EQ(share_text(0.57), "0.5700");
+  EXPECT_EQ(share_text(-0.25), "-0.2500") << "a scaled accuracy may be";
+}
+
 TEST(BoundText, HoldsAsItIsPrinted) {
   EXPECT_EQ(bound_text(0.7079, Bound::kLower), "0.707");
   EXPECT_EQ(bound_text(0.7071, Bound::kUpper), "0.708");

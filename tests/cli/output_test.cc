@@ -204,13 +204,6 @@ TEST(Output, ASweepLooksForFilesInTheWayBeforeItTrains) {
   EXPECT_NE(read_text(directory / "figures/summary.csv"), before);
 }
 
-// 9999 of 10,000 and more are not all.
-TEST(Output, AShareOfOneIsWhole) {
-  EXPECT_EQ(share_text(1), "1.0000");
-  EXPECT_EQ(share_text(0.99999), "0.9999");
-  EXPECT_EQ(share_text(0.57), "0.5700");
-}
-
 TEST(Output, AnotherSweepIsRefusedInAUsedDirectory) {
   TemporaryDirectory directory;
   const std::string base =

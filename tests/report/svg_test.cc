@@ -93,6 +93,9 @@ TEST(FixedNumber, HasNoNegativeZero) {
   EXPECT_EQ(fixed_number(-0.25, 2), "−0.25");
   EXPECT_EQ(fixed_number(1, 3), "1.000");
   EXPECT_EQ(fixed_number(kNan, 3), "–");
+  EXPECT_EQ(score_number(0.99999), "0.999");
+  EXPECT_EQ(score_number(1), "1.000");
+  EXPECT_EQ(score_number(kNan), "–");
 }
 
 TEST(Chart, LinesBreakAtWhatIsNotFinite) {

@@ -60,6 +60,10 @@ std::string count_of(std::string_view number, std::string_view thing, std::strin
   return fmt::format("{} {}", number, plural);
 }
 
+std::string share_text(double share) {
+  return fmt::format("{:.4f}", share < 1 ? std::min(share, 0.9999) : share);
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   size_t begin = 0;

@@ -22,6 +22,9 @@ std::string count_of(Number number, std::string_view thing, std::string_view plu
   return count_of(std::string_view(std::to_string(number)), thing, plural);
 }
 
+// Four digits, rounded, but 1.0000 only where nothing is missing.
+std::string share_text(double share);
+
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 

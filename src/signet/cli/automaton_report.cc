@@ -110,10 +110,6 @@ report::GraphPicture graph_of(const std::string& title, const automata::Dfa& dfa
 
 }  // namespace
 
-std::string share_text(double share) {
-  return fmt::format("{:.4f}", share < 1 ? std::min(share, 0.9999) : share);
-}
-
 std::string automaton_picture(const std::string& title, const automata::Dfa& dfa,
                               const automata::Holonomy* holonomy) {
   return report::svg_graph(graph_of(title, dfa, holonomy));

@@ -18,9 +18,6 @@ std::string set_text(const std::vector<automata::State>& states, size_t most = S
 std::string level_text(const std::vector<automata::Holonomy::Component>& level);
 nlohmann::ordered_json group_json(const automata::GroupFacts& group);  // {name, order}
 
-// Four digits, rounded, but 1.0000 only where nothing is missing.
-std::string share_text(double share);
-
 // --svg, --dot and --tikz: the automaton, in what we draw ourselves (not --dot) up to kMaxPictured states; in
 // the first also the levels of its decomposition, when given.
 inline constexpr automata::State kMaxPictured = 60;

@@ -180,8 +180,8 @@ class Eval final : public Verb {
         train::kHorizonThreshold, horizon_,
         [&](const train::LengthAccuracy& probe) {
           const std::lock_guard lock(drawing);
-          progress.message(
-              fmt::format("horizon: length {} accuracy {:.3f}", probe.length, probe.sequence_accuracy()));
+          progress.message(fmt::format("horizon: length {} accuracy {}", probe.length,
+                                       share_text(probe.sequence_accuracy())));
           progress.update(0, "");
         },
         go_on, snap_.get(), snap_every_, opened_);
@@ -242,9 +242,8 @@ class Eval final : public Verb {
     auto row = [&](const std::string& name, const train::LengthAccuracy& entry) {
       const double second =
           dense ? entry.sequence_accuracy() : train::scaled_accuracy(entry.accuracy(), run.task().chance());
-      table.row({name, std::to_string(entry.samples),
-                 entry.scored ? fmt::format("{:.4f}", entry.accuracy()) : "-",
-                 fmt::format("{:.4f}", second)});
+      table.row({name, std::to_string(entry.samples), entry.scored ? share_text(entry.accuracy()) : "-",
+                 share_text(second)});
     };
     constexpr int64_t kRows = 8;
     const auto& by_length = evaluation.by_length;

@@ -83,7 +83,7 @@ class List final : public Verb {
     for (const auto& run : found_) {
       const double score = run.data.score(), loss = run.data.held_out_loss;
       table.row({run.path, run.data.task, report::run_label(run.data), run.state, steps_text(run, "/"),
-                 known(score)  ? report::fixed_number(score, 3)
+                 known(score)  ? report::score_number(score)
                  : known(loss) ? report::fixed_number(loss, 3) + " nats"
                                : "",
                  age_text(run.age)});

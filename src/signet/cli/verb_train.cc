@@ -389,10 +389,10 @@ class Train final : public Verb {
       const auto& lengths = result["lengths"];
       const auto number = [&](const char* key) { return result[key].get<double>(); };
       const bool dense = result["dense"].get<bool>();
-      fmt::print("{} {}{}: {} {:.4f} on {} after {}, {:.1f} s\nrun: {}\n", result["task"].get<std::string>(),
+      fmt::print("{} {}{}: {} {} on {} after {}, {:.1f} s\nrun: {}\n", result["task"].get<std::string>(),
                  result["model"].get<std::string>(), range_of(result),
                  dense ? "sequence accuracy" : "scaled accuracy",
-                 number(dense ? "sequence_accuracy" : "scaled_accuracy"),
+                 share_text(number(dense ? "sequence_accuracy" : "scaled_accuracy")),
                  train::lengths_text(lengths[0].get<int64_t>(), lengths[1].get<int64_t>()),
                  count_of(result["steps"].get<int64_t>(), "step"), number("seconds"), printable(out_, 4000));
     }

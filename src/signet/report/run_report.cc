@@ -16,7 +16,7 @@
 namespace signet::report {
 namespace {
 
-std::string score(double value) { return fixed_number(value, 3); }
+std::string score(double value) { return score_number(value); }
 
 std::string lengths(double low, double high) {
   return low == high ? whole_number(low) : fmt::format("{}–{}", whole_number(low), whole_number(high));

@@ -328,6 +328,8 @@ std::string fixed_number(double value, int digits) {
   return true_minus(zero && text[0] == '-' ? text.substr(1) : text);
 }
 
+std::string score_number(double value) { return fixed_number(value < 1 ? std::min(value, 0.999) : value, 3); }
+
 std::vector<Point> decimate(const std::vector<Point>& points, size_t buckets) {
   if (points.size() <= 2 * buckets || buckets == 0) return points;
   std::vector<Point> kept;

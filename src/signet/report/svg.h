@@ -110,6 +110,7 @@ std::string short_number(double value);  // 0.25, 1k, 1M, 1e-4
 // Of one axis, all in one way: 0, 500, 1000; or 0, 2.5k, 5k, 7.5k, 10k; powers of ten as 1, 10, 100, 1k.
 std::vector<std::string> tick_labels(const std::vector<double>& ticks);
 std::string fixed_number(double value, int digits);  // 0.250
+std::string score_number(double value);              // three digits, but 1.000 only where nothing is missing
 std::string whole_number(double value);              // 1234, 12,345; 1e308 where no digits would help
 
 // At most about 2 * buckets points: each bucket of x keeps its least and its greatest y, in order, so spikes
