@@ -291,11 +291,12 @@ class Check final : public Verb {
            {"distance", near.distance}});
     out["collapse"] = ordered_json::array();
     for (const auto& c : r.collapse)
-      out["collapse"].push_back({{"word", word_of(set, c.word)},
-                                 {"rate", c.rate},
-                                 {"predicted", c.predicted},
-                                 {"measured", c.measured ? ordered_json(*c.measured) : ordered_json(nullptr)},
-                                 {"apart", c.measured ? ordered_json(c.apart) : ordered_json(nullptr)}});
+      out["collapse"].push_back(
+          {{"word", word_of(set, c.word)},
+           {"rate", c.rate},
+           {"predicted", c.predicted ? ordered_json(*c.predicted) : ordered_json(nullptr)},
+           {"measured", c.measured ? ordered_json(*c.measured) : ordered_json(nullptr)},
+           {"apart", c.measured ? ordered_json(c.apart) : ordered_json(nullptr)}});
     out["dtype"] = number_type_name(check_.type);
     return out;
   }
@@ -345,11 +346,13 @@ class Check final : public Verb {
                                   ? fmt::format("run: two states are one after {}", *c.measured)
                                   : fmt::format("run: after {} two states stand still {:.3g} apart, for ever",
                                                 *c.measured, c.apart);
-      fmt::print(
-          "{}: repeating {}, differences shrink by {} in real numbers; predicted to stand still after {} "
-          "repetitions in {}, {}\n",
-          c.measured && c.apart > 0 ? "shrinks" : "collapses", shown_word(set, c.word), rate_text(c.rate),
-          c.predicted, number_type_name(check_.type), run);
+      fmt::print("{}: repeating {}, differences shrink by {} in real numbers{}; {}{}\n",
+                 (c.measured ? c.apart > 0 : c.keeps) ? "shrinks" : "collapses", shown_word(set, c.word),
+                 rate_text(c.rate), c.predicted ? "" : ", but for what it keeps",
+                 c.predicted ? fmt::format("predicted to stand still after {} repetitions in {}, ",
+                                           *c.predicted, number_type_name(check_.type))
+                             : "",
+                 run);
     }
     if (!verdict.empty()) fmt::print("{}\n", verdict);
   }

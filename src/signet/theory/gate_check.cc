@@ -365,11 +365,12 @@ void find_collapse(const GateSet& set, const GateWord& word, const GateCheckOpti
       std::max(tolerance, unit_roundoff(options.type) * std::sqrt(static_cast<double>(product.rows())) *
                               static_cast<double>(word.size()));
   double rate = -1;
+  bool keeps = false;
   for (const auto& z : eigenvalues(product)) {
     const double modulus = std::abs(z);
     const bool turns = std::abs(z - modulus) > tolerance;
     if (modulus - 1 > (turns ? -shortened : tolerance)) return;  // counts, or grows
-    if (modulus <= 1 - tolerance) rate = std::max(rate, modulus);
+    modulus <= 1 - tolerance ? void(rate = std::max(rate, modulus)) : void(keeps = true);
   }
   if (rate < 0) return;  // all eigenvalues are 1: nothing shrinks
   Vector offset(set.state.size(), 0.0);
@@ -378,7 +379,8 @@ void find_collapse(const GateSet& set, const GateWord& word, const GateCheckOpti
   const auto one = predict(product, offset, set.state, known, options.type),
              two = predict(product, offset, set.other, known, options.type);
   if (!one || !two) return;
-  Collapse c{word, rate, std::max(*one, *two), std::nullopt, 0};
+  Collapse c{word, rate, keeps, {}, {}, 0};
+  if (!set.measured || !keeps) c.predicted = std::max(*one, *two);
   with_state_type(options.type, [&](auto rule) { measure<decltype(rule)>(set, options.max_steps, work, c); });
   report.collapse.push_back(std::move(c));
 }

@@ -69,8 +69,11 @@ struct EigenvalueSearch {
 // Two states under repetition of a word whose differences shrink.
 struct Collapse {
   GateWord word;
-  double rate = 0;                  // largest modulus of an eigenvalue below 1: differences shrink by it
-  int64_t predicted = 0;            // repetitions after which the states no longer change
+  double rate = 0;     // largest modulus of an eigenvalue below 1: differences shrink by it
+  bool keeps = false;  // some eigenvalue is 1, as far as that is known
+  // Repetitions after which the states no longer change. None of measured gates that keep a number: how
+  // slowly it moves is not known.
+  std::optional<int64_t> predicted;
   std::optional<int64_t> measured;  // as run in the type: they are one, or change no more; none at the limit
   double apart = 0;                 // their largest difference then: 0 if they are one
 };
