@@ -397,9 +397,10 @@ void predict(Subject& subject, const CollapseOptions& options, const TwoStates& 
     const int64_t from = n - std::min(n / 2, run_in);
     return twins.told_apart(twins.after(state(from), n - from));
   };
-  constexpr int64_t kFar = int64_t{1} << 40;
+  // Farther, what is taken for 1 would be told from it.
+  const int64_t far = std::min(int64_t{1} << 40, static_cast<int64_t>(16 / taken_for_one(subject.type)));
   int64_t last = -1, first_not = -1;
-  for (int64_t n = 0; n < kFar; n = n == 0 ? 1 : 2 * n) {
+  for (int64_t n = 0; n < far; n = n == 0 ? 1 : 2 * n) {
     if (told(n)) {
       last = n;
       first_not = -1;
