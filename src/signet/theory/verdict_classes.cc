@@ -225,10 +225,10 @@ class Judge {
       }
       // Where an output needs the state before a letter, a second half takes the numbers that the letter
       // drops: each goes to one place still.
-      const auto states = compile_one_layer(dfa_, {});
-      const int64_t registers = facts_.definite_window ? definite_digits().letters * dfa_.letters() : n_,
-                    dimension = states ? network_size(*states).dimension : registers;
-      exact(v, 1, dimension * (machine_.states() > n_ ? 2 : 1));
+      const bool halves = machine_.states() > n_;
+      const auto states = halves ? compile_one_layer(dfa_, {}) : std::nullopt;
+      const int64_t registers = facts_.definite_window ? definite_digits().letters * dfa_.letters() : n_;
+      exact(v, 1, (states ? network_size(*states).dimension : registers) * (halves ? 2 : 1));
       v.householders = *v.dimension;
       v.reason =
           fmt::format("exactly 1 layer: {}; dimension and factors are upper bounds", facts_.one_layer_reason);
