@@ -391,6 +391,9 @@ TEST(TheoryVerbs, FactorAndCheck) {
   EXPECT_EQ(run("check '[[[-1]],[[1]]]' --for mod:3").code, 4);
   // Two reflections turn together, however large: a product that overflows proves nothing.
   EXPECT_EQ(run("check '[[[0,1e200],[1e200,0]],[[1e200,0],[0,-1e200]]]' --for mod:3").code, 0);
+  // However slowly it turns, what turns is not shown as a real number.
+  EXPECT_NE(run("check '[[[1,-5e-13],[5e-13,1]]]'").out.find("eigenvalue 1+5e-13i"), std::string::npos);
+  EXPECT_NE(run("check '[[[0,1e-320],[-1e-320,0]]]'").out.find("e-321i"), std::string::npos);
 }
 
 TEST(TheoryVerbs, BadModelFilesAreRefused) {

@@ -222,7 +222,7 @@ class Check final : public Verb {
     return printable(word_of(set, word));
   }
   static std::string complex_text(std::complex<double> z) {
-    if (std::abs(z.imag()) < 1e-12) return fmt::format("{:.6g}", z.real());
+    if (z.imag() == 0) return fmt::format("{:.6g}", z.real());  // exactly so where it is taken for real
     return fmt::format("{:.6g}{:+.6g}i", z.real(), z.imag());
   }
   static std::string rate_text(double rate) {
