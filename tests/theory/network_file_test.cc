@@ -100,6 +100,9 @@ TEST(NetworkFile, IndicesAreChecked) {
   EXPECT_TRUE(refuses([](Network& n) { n.layers[2].row[0] = 99999; }));
   EXPECT_TRUE(refuses([](Network& n) { n.dfa.delta[0][0] = 77; }));
   EXPECT_TRUE(refuses([](Network& n) { n.final_state[0] = -5; }));
+  EXPECT_TRUE(refuses([](Network& n) { n.final_output[0] = -1; }));  // run would say that it is lost
+  EXPECT_TRUE(
+      refuses([](Network& n) { n.dfa.output.assign(n.dfa.delta.size(), std::vector<int32_t>(2, -7)); }));
   EXPECT_TRUE(refuses([](Network& n) { n.layers[0].blocks[0].used[0] = 1000; }));
   EXPECT_TRUE(refuses([](Network& n) { n.layers[0].blocks[0].beta[0] = NAN; }));
   EXPECT_TRUE(refuses([](Network& n) { n.dfa.alphabet[0] = n.dfa.alphabet[1]; }));

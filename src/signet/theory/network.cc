@@ -10,6 +10,8 @@
 namespace signet::theory {
 namespace {
 
+constexpr int64_t kOutputs = int64_t{1} << 31;  // below 0 an answer is lost
+
 template <class T>
 void expect_size(const std::vector<T>& values, int64_t size, const std::string& where, const char* what) {
   if (static_cast<int64_t>(values.size()) != size)
@@ -187,7 +189,10 @@ void validate(const Network& network, const std::string& where) {
   }
   if (dfa.mealy()) {
     expect_size(dfa.output, states, where, "output");
-    for (const auto& row : dfa.output) expect_size(row, letters, where, "a row of output");
+    for (const auto& row : dfa.output) {
+      expect_size(row, letters, where, "a row of output");
+      expect_range(row, 0, kOutputs, where, "output");
+    }
   } else {
     expect_size(dfa.accept, states, where, "accept");
   }
@@ -220,6 +225,7 @@ void validate(const Network& network, const std::string& where) {
   expect_size(network.final_state, trails, where, "final_state");
   expect_range(network.final_state, 0, states, where, "final_state");
   expect_size(network.final_output, trails, where, "final_output");
+  expect_range(network.final_output, 0, kOutputs, where, "final_output");
 }
 
 }  // namespace signet::theory
