@@ -131,9 +131,8 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
   };
   tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::GatedRnnForward<T> p{inputs(element)};
-    p.x = ptr<T>(x.value), p.bias = wide<T>(bias.value);
-    p.y = ptr<T>(y.value), p.final_state = wide<T>(state), p.saved = {shape, wide<T>(saved)};
+    kernels::GatedRnnForward<T> p{inputs(element), ptr<T>(x.value), wide<T>(bias.value),
+                                  ptr<T>(y.value), wide<T>(state),  {shape, wide<T>(saved)}};
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
     if (!tape.dry()) kernels::gated_rnn_forward(p, device);
   });

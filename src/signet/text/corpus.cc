@@ -261,7 +261,7 @@ std::string Corpus::unfinished() const {
 std::string Corpus::one_sided() const {
   const size_t train = documents_[kTrain].size(), held_out = documents_[kHeldOut].size();
   if (train > 0 && held_out > 0) return "";
-  if (const std::string why = unfinished(); !why.empty()) return why;
+  if (std::string why = unfinished(); !why.empty()) return why;
   return fmt::format(
       "of {} none is {}: tokenize again with a {} --held-out, or cut the files into more documents "
       "(--separator "
