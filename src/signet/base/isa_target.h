@@ -7,11 +7,11 @@
 #if defined(SIGNET_ISA_avx512)
 #define SIGNET_ISA isa_avx512
 #define SIGNET_VECTOR_BYTES 64
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx512cd,avx2,fma,f16c,bmi2,prefer-vector-width=512")
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx512cd,avx2,fma,bmi2,prefer-vector-width=512")
 #elif defined(SIGNET_ISA_avx2)
 #define SIGNET_ISA isa_avx2
 #define SIGNET_VECTOR_BYTES 32
-#pragma GCC target("avx2,fma,f16c,bmi2")
+#pragma GCC target("avx2,fma,bmi2")
 #else
 #define SIGNET_ISA isa_base
 #define SIGNET_VECTOR_BYTES 16
