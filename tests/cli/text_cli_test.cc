@@ -56,6 +56,10 @@ TEST_F(TextCommands, FourOfThemLeadFromAFolderToAModelThatWrites) {
   // The rows on which training ended, unless a seed asks for others.
   EXPECT_EQ(json("eval run --quiet")["loss"], trained["loss"]);
   EXPECT_NE(json("eval run --seed 1 --quiet")["loss"], trained["loss"]);
+  // Fewer rows than were asked for, and none that anybody asked for.
+  EXPECT_NE(test::run_signet("eval run --samples 9999", directory_.path()).err.find("9999 were asked for"),
+            std::string::npos);
+  EXPECT_EQ(test::run_signet("eval run --context 9999 --quiet", directory_.path()).err, "");
   // Far beyond the rows of training, on the same documents, with what tokens do to the state.
   const auto measured = json("eval run --context 512 --samples 4 --eigenvalues --quiet");
   EXPECT_EQ(measured["context"], 512);

@@ -109,9 +109,9 @@ int evaluate_text_run(const std::string& directory, const TextEvalOptions& optio
         [&](int64_t done) { progress.update(done, ""); }, [] { return StopSignal::requested() == 0; });
     progress.finish();
     if (!evaluation) StopSignal::fail_stopped(StopSignal::requested(), "nothing was changed");
-    if (rows < request.rows)
+    if (rows < options.samples)
       tell(fmt::format("signet: {} fills {} of {}, and {} were asked for", printable(path),
-                       count_of(rows, "row"), count_of(request.context, "token"), request.rows));
+                       count_of(rows, "row"), count_of(request.context, "token"), options.samples));
     std::vector<train::BlockSpectrum> spectra;
     if (options.eigenvalues)
       spectra =
