@@ -427,18 +427,18 @@ void find_wrong(Subject& subject, const TwoStates& start, Collapse& result) {
     const auto answers = twins.read(twins.after(start, n));
     for (size_t w = 0; w < 2; ++w) {
       const Word& prefix = w ? result.second : result.first;
-      automata::State q = dfa.run(dfa.start, prefix);
-      for (int64_t i = 0; i < n; ++i) q = dfa.run(q, result.word);
+      Word before = prefix;
+      for (int64_t i = 0; i < n; ++i) before.insert(before.end(), result.word.begin(), result.word.end());
+      const automata::State q = dfa.run(dfa.start, before);
+      Numbers state;  // after that word by itself, which may be long
       for (size_t s = 0; s < result.suffixes.size(); ++s) {
         const Word read = joined(result.word, result.suffixes[s]);
         const int32_t right = output_at(dfa, q, read);
         if (answers[s][w] == right) continue;
-        Word whole = prefix;
-        for (int64_t i = 0; i < n; ++i) whole.insert(whole.end(), result.word.begin(), result.word.end());
-        whole.insert(whole.end(), read.begin(), read.end());
-        std::vector<int32_t> alone(whole.size());
-        subject.network->reset(1);
-        subject.network->feed(whole.data(), std::ssize(whole), alone.data());
+        if (state.empty()) state = state_after(*subject.network, before);
+        std::vector<int32_t> alone(read.size());
+        subject.network->set_state(0, state);
+        subject.network->feed(read.data(), std::ssize(read), alone.data());
         if (alone.back() == right) continue;
         result.wrong = {prefix, n + 1, result.suffixes[s]};
         return;
