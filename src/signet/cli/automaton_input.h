@@ -33,8 +33,8 @@ class AutomatonInput {
   // it).
   std::string words() const;
   std::string training_words() const;
-  void check()
-      const;  // what read() checks before it reads: throws kUsage unless exactly one automaton is named
+  // What read() checks before it reads: throws kUsage unless exactly one automaton is named.
+  void check() const;
   InputAutomaton read() const;
   bool named() const;  // whether any is
   // For verbs whose positional may be an expression or something else.

@@ -318,12 +318,8 @@ std::string svg_drawing(const GraphPicture& picture, const Drawing& drawing) {
   for (size_t e = 0; e < picture.edges.size(); ++e) {
     const auto& way = drawing.ways()[e];
     std::string d;
-    for (size_t i = 0; i < way.spline.size(); ++i)
-      d += fmt::format("{}{:.1f},{:.1f}",
-                       i == 0   ? "M"
-                       : i == 1 ? " C"
-                                : " ",
-                       way.spline[i].x, way.spline[i].y);
+    for (const auto [x, y] : way.spline)
+      d += fmt::format("{}{:.1f},{:.1f}", d.empty() ? "M" : d.find('C') == d.npos ? " C" : " ", x, y);
     edges += path(d);
     labels += text(picture.edges[e].label, way.label, "label");
   }

@@ -142,8 +142,8 @@ void forward_item(const AttentionForward<T>& p, const Item<T>& item) {
       item.score(t, queries, j, keys);
       for (int64_t r = 0; r < queries; ++r) {
         T* row = item.scores + r * kBlock;
-        const T now =
-            std::max(item.largest[r], largest_of(row));  // every query sees a key of the first block
+        // Every query sees a key of the first block.
+        const T now = std::max(item.largest[r], largest_of(row));
         const T shrink = std::exp(item.largest[r] - now);
         item.largest[r] = now;
         item.total[r] = item.total[r] * shrink + exponentials(row, now);
