@@ -54,7 +54,6 @@ TEST(Robust, SearchAndProofMeetForExactNetworks) {
   }
 }
 
-// Its state is every letter so far, and one position for all rows: nothing that can be moved.
 // Of states side by side any disturbance seems to change an answer: what is said is tried by itself.
 TEST(Robust, WhatIsFoundHarmsByItself) {
   Subject subject;
@@ -67,6 +66,7 @@ TEST(Robust, WhatIsFoundHarmsByItself) {
   EXPECT_TRUE(!found.state.least || *found.state.least > 0.5) << *found.state.least;
 }
 
+// Its state is every letter so far, and one position for all rows: nothing that can be moved.
 TEST(Robust, ATransformerHasNoRecurrence) {
   test::TemporaryDirectory directory;
   auto run = io::RunDirectory::create(directory / "run", false);
@@ -109,6 +109,24 @@ TEST(Robust, ATrainedNetworkIsLeftAsItWas) {
   EXPECT_GT(found.weights.searched, 0);
   EXPECT_GT(found.state.tried, 0);
   EXPECT_FALSE(found.seen.empty());
+}
+
+// Answers count after "=" alone, with which a word ends: words that never come to it show no harm at all.
+TEST(Robust, WordsThatEndAreReadToTheirEnd) {
+  test::TemporaryDirectory directory;
+  auto run = io::RunDirectory::create(directory / "run", false);
+  train::train(train::resolve_config(
+                   {"",
+                    "modular-arithmetic",
+                    "deltanet",
+                    {"model.width=16", "model.blocks=1", "model.heads=1", "train.steps=3", "train.batch=4",
+                     "train.max_length=24", "eval.samples=8", "train.validate_every=0"}}),
+               run, false, {true, "", {}});
+  Subject subject = open_subject(directory / "run");
+  const Robustness found = robustness(subject);
+  EXPECT_TRUE(found.input->least);
+  EXPECT_TRUE(found.weights.least);
+  EXPECT_EQ(found.length, subject.words.longest - 1) << "22 letters are the longest expression with its =";
 }
 
 // The exact network in a trained one's place has bounds that are proved; what was trained is searched as

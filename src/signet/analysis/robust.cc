@@ -220,16 +220,19 @@ Disturbance disturb_states(Subject& subject) {
 class Exam {
  public:
   Exam(Subject& subject, int64_t length) {
-    constexpr int64_t kWords = 12;
+    constexpr uint64_t kWords = 12;
     Rng rng(kRobustSeed, 1);
     std::vector<Word> words;
-    for (int64_t i = 0; i < kWords; ++i)
+    for (uint64_t i = 0; i < kWords; ++i)
       words.push_back(walk(subject.words, subject.words.start(), length, rng));
+    // Where words come to an end, as by an "=" after which alone an answer counts: those that are drawn.
+    if (std::any_of(words.begin(), words.end(), [&](const Word& word) { return std::ssize(word) < length; }))
+      for (uint64_t i = 0; i < kWords; ++i) words[i] = subject.words.draw(i, length);
+    length_ = std::ssize(words[0]);
     for (Letter a = 0; a < std::min<Letter>(subject.words.letters(), 8); ++a)  // where drift adds up
-      words.emplace_back(static_cast<size_t>(length), a);
+      words.emplace_back(static_cast<size_t>(length_), a);
     for (const Word& word : words) {
-      if (static_cast<int64_t>(word.size()) < length || !subject.words.after(subject.words.start(), word))
-        continue;
+      if (std::ssize(word) != length_ || !subject.words.after(subject.words.start(), word)) continue;
       const auto asked = subject.words.asked(word);
       asked_.insert(asked_.end(), asked.begin(), asked.end());
       letters_.insert(letters_.end(), word.begin(), word.end());
@@ -237,6 +240,7 @@ class Exam {
     }
     answers_ = answer(*subject.network);
   }
+  int64_t length() const { return length_; }
   bool passed(theory::Recogniser& network) const {
     if (rows_ == 0) return true;
     const auto answers = answer(network);
@@ -250,10 +254,10 @@ class Exam {
     std::vector<int32_t> answers(letters_.size());
     if (rows_ == 0) return answers;
     network.reset(rows_);
-    network.feed(letters_.data(), static_cast<int64_t>(letters_.size()) / rows_, answers.data());
+    network.feed(letters_.data(), length_, answers.data());
     return answers;
   }
-  int64_t rows_ = 0;
+  int64_t length_ = 0, rows_ = 0;
   Word letters_;
   std::vector<bool> asked_;
   std::vector<int32_t> answers_;
@@ -541,6 +545,7 @@ Robustness robustness(Subject& subject, const RobustOptions& options) {
   }
   result.state = disturb_states(subject);
   const Exam exam(subject, result.length);
+  result.length = exam.length();
   if (subject.trained) {
     result.input = disturb_inputs(subject, exam);
     result.weights = disturb_trained_weights(subject, exam);
