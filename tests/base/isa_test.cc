@@ -1,5 +1,6 @@
 #include "signet/base/isa.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <regex>

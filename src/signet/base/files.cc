@@ -79,8 +79,8 @@ int open_path(const std::string& path, int flags) {
   }
 }
 
-int create_path(const std::string& path, int flags) {
-  return changing("open", path, nullptr, [&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+int create_path(const std::string& path, int flags, mode_t mode = 0666) {
+  return changing("open", path, nullptr, [&] { return ::open(path.c_str(), flags | O_CLOEXEC, mode); });
 }
 
 // At `offset`, or (-1) where the last one ended. 0 or the errno of the write that failed; `written` says how
@@ -402,12 +402,14 @@ OutputFile::OutputFile(const std::string& path, Mode mode) : path_(path) {
     const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
     if (real) path_ = real.get();
     static std::atomic<int> counter{0};
+    const mode_t mode = there ? info.st_mode & 0777 : 0666;  // what nobody else could read stays so
     do {
       written_ = join_path(parent_directory(path_), fmt::format(".tmp-{}-{}", ::getpid(), counter++));
-      fd_ = FileDescriptor(create_path(written_, kNew));
+      fd_ = FileDescriptor(create_path(written_, kNew, mode));
     } while (!fd_ && errno == EEXIST);  // left by a killed process that had the same pid
-    // What nobody else could read stays so. A file system without permissions has nothing to keep.
-    if (fd_ && there) (void)!::fchmod(fd_.get(), info.st_mode & 0777);
+    // And what others could, whatever new files may be. A file system without permissions has nothing to
+    // keep.
+    if (fd_ && there) (void)!::fchmod(fd_.get(), mode);
   }
   if (!fd_) fail_io("write", path, errno);
 }
