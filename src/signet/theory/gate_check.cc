@@ -370,7 +370,10 @@ void find_collapse(const GateSet& set, const GateWord& word, const GateCheckOpti
     const double modulus = std::abs(z);
     const bool turns = std::abs(z - modulus) > tolerance;
     if (modulus - 1 > (turns ? -shortened : tolerance)) return;  // counts, or grows
-    modulus <= 1 - tolerance ? void(rate = std::max(rate, modulus)) : void(keeps = true);
+    if (modulus <= 1 - tolerance)
+      rate = std::max(rate, modulus);
+    else
+      keeps = true;
   }
   if (rate < 0) return;  // all eigenvalues are 1: nothing shrinks
   Vector offset(set.state.size(), 0.0);
