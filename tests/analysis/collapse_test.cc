@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "signet/analysis/collapse_prediction.h"
 #include "signet/automata/named_language.h"
 #include "signet/theory/compile.h"
 #include "signet/theory/network_file.h"
@@ -230,6 +231,48 @@ TEST(Collapse, OfTrainedMambaIsPredictedWithinAFactorOfTwo) {
       EXPECT_NE(found.end, Collapse::End::kOpen) << where;
       expect_within_factor_two(found.predicted, found.measured, where);
     }
+}
+
+// Two layers in fp32: the first keeps its number, of which the second sees a ten-millionth.
+class KeptAndSlow final : public theory::Recogniser {
+ public:
+  const std::vector<std::string>& alphabet() const override { return alphabet_; }
+  void reset(int64_t rows) override { state_.assign(static_cast<size_t>(rows), {1, 1}); }
+  void feed(const int32_t*, int64_t count, int32_t* outputs, int32_t*) override {
+    std::fill_n(outputs, count * std::ssize(state_), 0);
+    for (auto& [kept, slow] : state_)
+      for (int64_t t = 0; t < count; ++t) slow = (1 - 5e-7f) * slow + 1e-7f * kept;
+  }
+  const std::vector<theory::StatePart>& parts() const override { return parts_; }
+  std::vector<double> state(int64_t row) const override {
+    const auto& [kept, slow] = state_[static_cast<size_t>(row)];
+    return {kept, slow};
+  }
+  void set_state(int64_t row, const std::vector<double>& values) override {
+    state_[static_cast<size_t>(row)] = {static_cast<float>(values[0]), static_cast<float>(values[1])};
+  }
+  std::optional<int32_t> empty_output() const override { return std::nullopt; }
+  bool mealy() const override { return false; }
+
+ private:
+  std::vector<std::string> alphabet_ = {"0"};
+  std::vector<std::pair<float, float>> state_ = {{1, 1}};
+  std::vector<theory::StatePart> parts_ = {{0, 0, 0, 1}, {1, 0, 0, 1}};
+};
+
+// Both words move the second number alike but for rounding. From maps of their own it would go to two places,
+// and slowly to where the two words are 0.4 apart.
+TEST(Collapse, WhatRoundingMakesOfAMapLeadsNoTwoWordsApart) {
+  Subject subject;
+  subject.network = std::make_unique<KeptAndSlow>();
+  subject.words = Words::all(1, 20);
+  const auto prediction = predict_states(subject, {0}, {Numbers{1, 1}, Numbers{-1, 1}}, 1);
+  ASSERT_FALSE(prediction->turns());
+  for (const int64_t n : {int64_t{1} << 12, int64_t{1} << 20, int64_t{1} << 24}) {
+    const TwoStates after = prediction->state(n);
+    EXPECT_DOUBLE_EQ(after[0][0] - after[1][0], 2) << n;
+    EXPECT_NEAR(after[0][1], after[1][1], 1e-12) << n;
+  }
 }
 
 TEST(Collapse, RefusesWhatNobodyAsks) {

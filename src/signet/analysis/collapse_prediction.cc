@@ -120,12 +120,32 @@ class SpectralPrediction final : public Prediction {
       const double scale = std::exp2(std::ceil(std::log2(std::max(1.0, size_of(state)))));
       maps[w] = layer_transitions(network_, state, layer, word_, kLargestPart, scale);
     }
-    for (size_t p = 0; p < maps[0].size(); ++p) add_part(maps[0][p], maps[1][p]);
+    for (size_t p = 0; p < maps[0].size(); ++p) {
+      // Of two maps that differ by what rounding makes of a step, or swallows, slow numbers would go to
+      // different places: both words have the one.
+      const bool alike = alike_within(maps[0][p], maps[1][p], 4 * unit_);
+      add_part(maps[0][p], maps[alike ? 0 : 1][p]);
+    }
     for (const auto& part : network_.parts())
       if (part.layer == layer && part.tensor == 0 && part.size > kLargestPart) {
         linear_ = false;
         parts_.push_back({part, false, 0, 0, std::nullopt, 0});
       }
+  }
+
+  // Whether both lead the states of both words alike, but for so much of their size.
+  bool alike_within(const PartTransition& one, const PartTransition& two, double part) const {
+    const Affine &f = one.map, &g = two.map;
+    if (f.offset.size() != g.offset.size()) return false;
+    double size = 0;
+    for (const Numbers& state : start_)
+      for (int64_t i = 0; i < one.part.size; ++i)
+        size = std::max(size, std::abs(state[static_cast<size_t>(one.offset + i)]));
+    if (size_of(minus(f.offset, g.offset)) > part * size) return false;
+    for (int64_t j = 0; j < f.matrix.columns(); ++j)
+      for (int64_t i = 0; i < f.matrix.rows(); ++i)
+        if (!(std::abs(f.matrix(i, j) - g.matrix(i, j)) <= part)) return false;
+    return true;
   }
 
   void add_part(const PartTransition& one, const PartTransition& two) {
