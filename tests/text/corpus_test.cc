@@ -560,7 +560,7 @@ TEST(DocumentSource, ANamedFileWithZeroBytesIsReadAndTold) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(tokenized(directory, options_for(directory, {directory / "in.txt"})),
             std::vector<std::string>{utf16});
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("in.txt holds zero bytes"), std::string::npos);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("in.txt holds NUL bytes"), std::string::npos);
 }
 
 TEST(Sampler, OnceMeansThatNothingComesAgain) {

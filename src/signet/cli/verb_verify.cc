@@ -72,7 +72,7 @@ class Verify final : public Verb {
                                                        methods.begin());
     for (int64_t value : {verify_.length, verify_.words, verify_.max_states})
       if (value < 1 || value > int64_t{1'000'000'000'000})
-        fail(ErrorCode::kUsage, "--length, --words and --orbit are positive numbers, not {}", value);
+        fail(ErrorCode::kUsage, "--length, --words and --orbit are from 1 to 1000000000000, not {}", value);
     verify_.type = compile_.number_type();
     verify_.seed = static_cast<uint64_t>(seed_);
     verify_.keep_proof = !certificate_.empty();

@@ -101,7 +101,7 @@ bool DocumentSource::open_next() {
     }
     if (pending_.find('\0') != pending_.npos)
       tell(fmt::format(
-          "signet: {} holds zero bytes, which no text has, and is read as it is; xz, bzip2 and zip "
+          "signet: {} holds NUL bytes, which no text has, and is read as it is; xz, bzip2 and zip "
           "are unpacked, and UTF-16 is made UTF-8, by other programs",
           printable(files_[index])));
     json_ = looks_like_json(files_[index]);

@@ -34,7 +34,7 @@ struct Record {
 
 class DocumentSource {
  public:
-  // Folders are walked in the order of names; hidden files, links to folders, files with zero bytes in them
+  // Folders are walked in the order of names; hidden files, links to folders, files with NUL bytes in them
   // and the folder `without` are left out there, and of ids all but .bin. "-" is standard input.
   DocumentSource(const std::vector<std::string>& inputs, const SourceOptions& options);
 

@@ -84,7 +84,7 @@ class Tokenizing {
       stop_if_asked();
     }
     if (source_.left_out())
-      tell(fmt::format("signet: left out {} of the folders with zero bytes, which are no text",
+      tell(fmt::format("signet: left out {} of the folders that hold NUL bytes, which no text has",
                        count_of(source_.left_out(), "file")));
     if (manifest_.documents() + builder_.documents() == 0) bad_input("the inputs hold no text");
     manifest_.complete = true;
