@@ -66,6 +66,22 @@ TEST(Robust, WhatIsFoundHarmsByItself) {
   EXPECT_TRUE(!found.state.least || *found.state.least > 0.5) << *found.state.least;
 }
 
+// The least of states side by side is no harm by itself, but what is hardly more is.
+TEST(Robust, WhatIsHardlyHarmlessByItselfIsNotAllThatIsTried) {
+  Subject subject;
+  subject.words = Words::all(2, 20);
+  const auto parity = automata::named_language("parity");
+  subject.automaton = as_mealy(parity);
+  subject.network = std::make_unique<test::Shy>(parity, parity, 1e-5);
+  const Robustness found = robustness(subject);
+  ASSERT_TRUE(found.state.least);
+  const auto exact = [&] {
+    subject.network = std::make_unique<test::Shy>(parity, parity);
+    return *robustness(subject).state.least;
+  }();
+  EXPECT_NEAR(*found.state.least, exact, 1e-4);
+}
+
 // Its state is every letter so far, and one position for all rows: nothing that can be moved.
 TEST(Robust, ATransformerHasNoRecurrence) {
   test::TemporaryDirectory directory;

@@ -202,17 +202,19 @@ Disturbance disturb_states(Subject& subject) {
     for (const Attack& attack : harmful) least = std::min(least, attack.high * attack.size);
     std::erase_if(harmful, [&](const Attack& a) { return a.low * a.size > least; });
   }
-  // By itself: states side by side may be rounded otherwise.
+  // By itself: states side by side may be rounded otherwise, so that it may take a little more.
   std::stable_sort(harmful.begin(), harmful.end(),
                    [](const Attack& a, const Attack& b) { return a.moved < b.moved; });
-  for (const Attack& attack : harmful) {
-    const Harm harm = try_attacks(subject, {attack}, [](const Attack& a) { return a.high; })[0];
-    if (harm.letter < 0) continue;
-    result.least = harm.moved;
-    result.prefix = attack.probe->prefix;
-    result.letter = harm.letter;
-    break;
-  }
+  for (const Attack& attack : harmful)
+    for (double more = 0; more < 1; more = more == 0 ? 0x1.0p-22 : 16 * more) {
+      const auto share = [more](const Attack& a) { return std::min(1.0, a.high * (1 + more)); };
+      const Harm harm = try_attacks(subject, {attack}, share)[0];
+      if (harm.letter < 0) continue;
+      result.least = harm.moved;
+      result.prefix = attack.probe->prefix;
+      result.letter = harm.letter;
+      return result;
+    }
   return result;
 }
 
