@@ -206,7 +206,7 @@ Disturbance disturb_states(Subject& subject) {
   std::stable_sort(harmful.begin(), harmful.end(),
                    [](const Attack& a, const Attack& b) { return a.moved < b.moved; });
   for (const Attack& attack : harmful)
-    for (double more = 0; more < 1; more = more == 0 ? 0x1.0p-22 : 16 * more) {
+    for (const double more : {0.0, 0x1.0p-22, 0x1.0p-18, 0x1.0p-14, 0x1.0p-10, 0x1.0p-6, 0x1.0p-2}) {
       const auto share = [more](const Attack& a) { return std::min(1.0, a.high * (1 + more)); };
       const Harm harm = try_attacks(subject, {attack}, share)[0];
       if (harm.letter < 0) continue;
