@@ -140,6 +140,8 @@ TEST(Robust, WordsThatEndAreReadToTheirEnd) {
                run, false, {true, "", {}});
   Subject subject = open_subject(directory / "run");
   const Robustness found = robustness(subject);
+  EXPECT_TRUE(found.state.least);
+  EXPECT_GT(found.state.searched, 200) << "as of any other task";
   EXPECT_TRUE(found.input->least);
   EXPECT_TRUE(found.weights.least);
   EXPECT_EQ(found.length, subject.words.longest - 1) << "22 letters are the longest expression with its =";

@@ -59,9 +59,12 @@ std::vector<Probe> make_probes(Subject& subject) {
     const auto& words = subject.words;
     probe.prefix = walk(words, words.start(), i < 8 ? static_cast<int64_t>(i) : rng.below(longest + 1), rng);
     probe.suffix = walk(words, *words.after(words.start(), probe.prefix), kSuffix, rng);
-    if (static_cast<int64_t>(probe.suffix.size()) < kSuffix) continue;
     probe.asked = words.asked(joined(probe.prefix, probe.suffix));
     probe.asked.erase(probe.asked.begin(), probe.asked.begin() + std::ssize(probe.prefix));
+    if (std::find(probe.asked.begin(), probe.asked.end(), true) == probe.asked.end()) continue;
+    // After the end of a word, as behind an "=", no answer counts.
+    probe.suffix.resize(kSuffix, 0);
+    probe.asked.resize(kSuffix, false);
     subject.network->reset(1);
     std::vector<int32_t> answers(std::max<size_t>(probe.prefix.size(), kSuffix));
     if (!probe.prefix.empty())
@@ -82,11 +85,10 @@ struct Attack {
   double size = 0;
   double low = 0, high = 1;  // shares of it: harmless, harmful
   double moved = 0;          // by the harmful share, as the type has it: it rounds the state
-  Letter letter = -1;        // after which an answer first differs
 };
 struct Harm {
   double moved = 0;    // how far the state is in fact
-  Letter letter = -1;  // -1: no answer differs
+  Letter letter = -1;  // after which an answer first differs; -1: none does
 };
 
 double distance(const std::vector<double>& x, const std::vector<double>& y) {
@@ -184,7 +186,7 @@ Disturbance disturb_states(Subject& subject) {
   for (size_t i = 0; i < attacks.size(); ++i) {
     result.tried = std::max(result.tried, attacks[i].size);
     if (whole[i].letter < 0) continue;
-    attacks[i].moved = whole[i].moved, attacks[i].letter = whole[i].letter;
+    attacks[i].moved = whole[i].moved;
     harmful.push_back(std::move(attacks[i]));
   }
   for (int k = 0; k < kHalvings && !harmful.empty(); ++k) {
@@ -195,7 +197,7 @@ Disturbance disturb_states(Subject& subject) {
       Attack& attack = harmful[i];
       const Harm& harm = harms[i];
       (harm.letter < 0 ? attack.low : attack.high) = middle(attack);
-      if (harm.letter >= 0) attack.moved = harm.moved, attack.letter = harm.letter;
+      if (harm.letter >= 0) attack.moved = harm.moved;
     }
     // What is clearly not the least need not be followed.
     double least = INFINITY;
