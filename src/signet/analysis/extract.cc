@@ -155,11 +155,11 @@ class ComponentSearch {
     std::vector<std::vector<State>> delta;
     std::vector<std::vector<int32_t>> answers, output;
     std::set<std::pair<int32_t, State>> done = {{0, words.start()}};  // with the place in a word
-    std::queue<std::pair<int32_t, State>> todo;
-    todo.push(*done.begin());
-    while (!todo.empty()) {
-      const auto [q, at] = todo.front();
-      todo.pop();
+    std::queue<std::pair<int32_t, State>> waiting;
+    waiting.push(*done.begin());
+    while (!waiting.empty()) {
+      const auto [q, at] = waiting.front();
+      waiting.pop();
       delta.resize(found.tuples.size(), std::vector<State>(letters, -1));
       answers.resize(found.tuples.size(), std::vector<int32_t>(letters, 0));
       output.resize(found.tuples.size(), std::vector<int32_t>(letters, 0));
@@ -178,7 +178,7 @@ class ComponentSearch {
         }
         if (words.asks(at, letter)) output[static_cast<size_t>(q)][a] = answers[static_cast<size_t>(q)][a];
         const std::pair<int32_t, State> node = {delta[static_cast<size_t>(q)][a], words.after(at, letter)};
-        if (done.insert(node).second) todo.push(node);
+        if (done.insert(node).second) waiting.push(node);
       }
     }
     delta.resize(found.tuples.size(), std::vector<State>(letters, -1));

@@ -41,7 +41,8 @@ automata::Dfa form_of_samples(const tasks::Task& task, const std::vector<std::st
     seen += std::ssize(word);
     asked[static_cast<size_t>(word.back())] = true;
     State at = form.start;
-    for (Letter a : word) form.output[static_cast<size_t>(std::exchange(at, a))][static_cast<size_t>(a)] = 1;
+    for (const Letter a : word)
+      form.output[static_cast<size_t>(std::exchange(at, a))][static_cast<size_t>(a)] = tasks::kNotDue;
   }
   const bool too_many = seen < kPerPair * pairs;  // letters to tell
   for (auto& row : form.output)
